@@ -25,6 +25,7 @@ struct DeepseekVariant {
   bool biases_float32 = false;   ///< the router's bias is float32 whatever the model is
   bool has_softmax = false;      ///< its scores are probabilities, without a bias
   bool scales_queries = false;   ///< with their positions, as Ministral 3 does
+  bool gates_heads = false;      ///< what a head gives is multiplied by a sigmoid of its own (g_proj)
   IndexerRotary indexer = IndexerRotary::none;
   bool shares_topk = false;  ///< indexer_types says which layers take the tokens that an earlier one chose
 

@@ -123,6 +123,7 @@ DeepseekAttention::DeepseekAttention(const Builder& builder, const DeepseekConfi
   kv_b_proj =
       Linear(builder.child("kv_b_proj", "Linear"), c.kv_lora_rank, heads * (c.qk_nope_head_dim + c.v_head_dim), false);
   o_proj = Linear(builder.child("o_proj", "Linear"), heads * c.v_head_dim, c.hidden_size, c.attention_bias);
+  if (c.names->its.gates_heads) g_proj = Linear(builder.child("g_proj", "Linear"), c.hidden_size, heads, false);
   if (c.temporal_stride != 0)
     hypernet_down = HyperNetwork(builder.child("hypernet_down", "HyperNetwork"), c.kv_lora_rank);
   if (c.chooses_tokens() && (c.shares_topk.empty() || !c.shares_topk[layer_idx]))
@@ -366,6 +367,14 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
   }
   AttentionOutputs attention =
       attention_forward(call, query_states, inputs.key, inputs.value, sparse_mask ? sparse_mask : attention_mask);
+  Tensor gate;
+  if (c.names->its.gates_heads) {
+    gate = g_proj(hidden_states);
+    gate = to(gate, DType::float32);
+    gate = sigmoid(gate);
+    gate = to(gate, hidden_states.dtype());
+    attention.output = mul(attention.output, unsqueeze(gate, -1));
+  }
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   attention.output = self.result(o_proj(attention.output));

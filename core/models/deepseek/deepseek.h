@@ -67,6 +67,7 @@ struct DeepseekAttention {
 
   const DeepseekConfig* config = nullptr;
   Linear q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj;
+  Linear g_proj;  ///< where heads are gated
   LlamaRMSNorm q_a_layernorm, kv_a_layernorm;
   HyperNetwork hypernet_down;
   std::optional<Indexer> indexer;

@@ -168,7 +168,31 @@ DeltaRuleOutputs chunk_kimi_delta_attention(const DeltaRuleInputs& in, bool outp
   return {core_attn_out, last_recurrent_state};
 }
 
-/// KimiLinearRMSNormGated.forward.
+Linear plain(const Builder& builder, const char* name, std::int64_t in, std::int64_t out) {
+  return Linear(builder.child(name, "Linear"), in, out, false);
+}
+
+}  // namespace
+
+bool decodes_one(const Context& context, std::int64_t length, std::size_t layer) {
+  KvCache* const cache = context.past_key_values;
+  return cache && length == 1 && cache->linear_states(layer).conv;
+}
+
+DeltaRuleOutputs kimi_delta_attention(const DeltaRuleInputs& in, std::size_t layer, bool decodes) {
+  const Context& context = in.key.context();
+  KvCache* const cache = context.past_key_values;
+  DeltaRuleOutputs outputs;
+  if (has(context.behaviours.kernels, Kernels::linear_attention))
+    outputs = decodes ? fla::fused_recurrent_kda(in) : fla::chunk_kda(in, cache != nullptr);
+  else if (decodes)
+    outputs = recurrent_kimi_delta_attention(in, cache->linear_states(layer).recurrent);
+  else
+    outputs = chunk_kimi_delta_attention(in, cache != nullptr);
+  if (cache) update_recurrent_state(*cache, layer, outputs.last_recurrent_state);
+  return outputs;
+}
+
 Tensor sigmoid_gated_norm(const Norm& norm, const Tensor& given, const Tensor& gate) {
   ModuleCall call(given.context(), norm.module);
   const Tensor argument = call.argument(given);
@@ -191,12 +215,6 @@ Tensor sigmoid_gated_norm(const Norm& norm, const Tensor& given, const Tensor& g
   }
   return call.result(to(hidden_states, argument.dtype()));
 }
-
-Linear plain(const Builder& builder, const char* name, std::int64_t in, std::int64_t out) {
-  return Linear(builder.child(name, "Linear"), in, out, false);
-}
-
-}  // namespace
 
 KimiForgetGate::KimiForgetGate(const Builder& builder, const TextConfig& c)
     : f_a_proj(plain(builder, "f_a_proj", c.hidden_size, c.mixer.value_head_dim)),
@@ -258,8 +276,7 @@ AttentionOutputs KimiDeltaAttention::operator()(const Tensor& given, const Tenso
     const Tensor q = q_proj_(hidden_states), k = k_proj_(hidden_states), v = v_proj_(hidden_states);
     mixed_qkv = transpose(cat({q, k, v}, -1), 1, 2);
   }
-  KvCache* const cache = given.context().past_key_values;
-  const bool decodes = cache && length == 1 && cache->linear_states(layer_idx_).conv;
+  const bool decodes = decodes_one(given.context(), length, layer_idx_);
   mixed_qkv = conv1d_(std::move(mixed_qkv), activation_, layer_idx_);
   mixed_qkv = slice(mixed_qkv, 2, 0, length);
   Tensor query, key, value;
@@ -272,13 +289,7 @@ AttentionOutputs KimiDeltaAttention::operator()(const Tensor& given, const Tenso
   const Tensor g = forget_gate_(hidden_states);
   Tensor beta = b_proj_(hidden_states);
   beta = sigmoid(beta);
-  const DeltaRuleInputs inputs{query, key, value, g, beta};
-  const DeltaRuleOutputs outputs =
-      has(given.context().behaviours.kernels, Kernels::linear_attention)
-          ? (decodes ? fla::fused_recurrent_kda(inputs) : fla::chunk_kda(inputs, cache != nullptr))
-      : decodes ? recurrent_kimi_delta_attention(inputs, cache->linear_states(layer_idx_).recurrent)
-                : chunk_kimi_delta_attention(inputs, cache != nullptr);
-  if (cache) update_recurrent_state(*cache, layer_idx_, outputs.last_recurrent_state);
+  const DeltaRuleOutputs outputs = kimi_delta_attention({query, key, value, g, beta}, layer_idx_, decodes);
   Tensor gate = g_a_proj_(hidden_states);
   gate = view(g_b_proj_(gate), hidden_shape);
   Tensor output = sigmoid_gated_norm(o_norm_, outputs.core_attn_out, gate);

@@ -7,10 +7,20 @@
 #include "models/kit/text_config.h"
 #include "nn/attention.h"
 #include "nn/module.h"
+#include "ops/linear_attention.h"
 
 /// Kimi Delta Attention: the gated delta rule with a decay of each channel's own (transformers 5.23,
 /// models/kimi_linear/modeling_kimi_linear.py).
 namespace oometer {
+
+/// chunk_kimi_delta_attention, or recurrent_kimi_delta_attention where the layer `decodes` one token behind its cache;
+/// fla's where it is installed (Kernels). The state goes into the cache, where there is one.
+DeltaRuleOutputs kimi_delta_attention(const DeltaRuleInputs& inputs, std::size_t layer, bool decodes);
+/// Whether the layer has a cache that knows tokens before the one that it is called with.
+bool decodes_one(const Context& context, std::int64_t length, std::size_t layer);
+
+/// KimiLinearRMSNormGated.forward.
+Tensor sigmoid_gated_norm(const Norm& norm, const Tensor& hidden_states, const Tensor& gate);
 
 /// KimiLinearForgetGate.
 struct KimiForgetGate {
