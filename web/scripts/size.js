@@ -21,7 +21,7 @@ const parts = [
   ['first core', page.filter((file) => CORE.test(file)), 170_000],
   ['page: JS + CSS', page.filter((file) => /\.(js|css)$/.test(file) && !CORE.test(file)), 90_000],
   ['page: everything', page, 235_000],
-  ['widget: everything', firstFilesOf('widget.js'), 201_000],
+  ['widget: everything', firstFilesOf('widget.js'), 200_000],
   ...LATER.map((file) => [/[\w.]+/.exec(file.slice(7))[0], [file], 160_000]),
 ];
 const kilobytes = (bytes) => (bytes / 1000).toFixed(1).padStart(6);

@@ -15,7 +15,8 @@
 /// Linear attention by the gated delta rule (transformers 5.23, models/qwen3_next/modeling_qwen3_next.py).
 namespace oometer {
 
-/// chunk_gated_delta_rule, fla's where it is installed (Kernels), else torch_chunk_gated_delta_rule; with queries and keys normalised in it; `output_final_state`: else there is none.
+/// chunk_gated_delta_rule, fla's where it is installed (Kernels), else torch_chunk_gated_delta_rule; with queries and
+/// keys normalised in it; `output_final_state`: else there is none.
 DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool output_final_state);
 /// fused_recurrent_gated_delta_rule of one token, the same.
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& inputs, const Tensor& initial_state);
