@@ -232,7 +232,7 @@ inline constexpr Choice<ExpertsImplementation> kExperts[] = {{"grouped_mm", Expe
                                                              {"eager", ExpertsImplementation::eager}};
 
 inline constexpr Choice<Kernels> kKernels[] = {
-    {"torch", Kernels::torch, "PyTorch's", "The code of the model's class: larger and slower, and silently so"},
+    {"torch", Kernels::torch, "The model's own", "Without the packages: slower, and most often larger"},
     {"packages", Kernels::packages, "Installed packages", "flash-linear-attention, mamba_ssm and causal_conv1d"},
     {"hub", Kernels::hub, "The Hub's", "use_kernels=True: not supported yet"}};
 inline constexpr Choice<bool> kOperationKernels[] = {{"torch", false}, {"packages", true}};

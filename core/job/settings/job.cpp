@@ -365,8 +365,8 @@ constexpr Setting kRuntimeRows[] = {
      .words = "How transformers runs mixture-of-experts layers"},
     {.key = "kernels",
      .takes = one_of<kKernels, &Runtime::kernels>() | kernels_section,
-     .words = "What runs linear attention, Mamba and causal convolutions: the code of the model's class, or the "
-              "packages that transformers calls where they are installed; an object: each operation apart",
+     .words = "What runs linear attention, Mamba and causal convolutions: the model's own PyTorch code, or the "
+              "packages that transformers calls where they are installed",
      .option = "--kernels",
      .label = "Kernels",
      .link = "kernels"},
@@ -422,7 +422,7 @@ constexpr SectionWords host_words{host_section, "The machine that the GPUs are i
                                   kHostRows, defaults_of<HostConfig>};
 constexpr SectionWords runtime_words{runtime_section, "Whose code runs, in which versions", kRuntimeRows,
                                      defaults_of<Runtime>};
-constexpr SectionWords kernels_words{kernels_section, "Who runs which operation", kKernelsRows};
+constexpr SectionWords kernels_words{kernels_section, "Who runs which operation, each apart", kKernelsRows};
 constexpr SectionWords calibration_words{
     calibration_section,
     "What a measurement of a run says, for jobs like it; total, interval and verdict "
