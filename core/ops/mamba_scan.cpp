@@ -1,7 +1,6 @@
 #include "ops/mamba_scan.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "ops/launch.h"
 #include "ops/masks.h"
@@ -38,9 +37,11 @@ struct Scan {
 
 Tensor floats(Context& context, const Shape& sizes) { return empty(context, kOp, sizes, DType::float32); }
 
-void multiply(Context& context, const Scan& s, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+/// Products of each chunk, by head or by group: `each` is how many of them there are.
+void multiply(Context& context, const Scan& s, std::int64_t each, std::int64_t rows, std::int64_t columns,
+              std::int64_t inner) {
   gemm_kernel(context, kOp,
-              {.batch = s.batch * s.chunks * s.heads,
+              {.batch = s.batch * s.chunks * each,
                .m = rows,
                .n = columns,
                .k = inner,
@@ -84,7 +85,7 @@ struct States {
 };
 States passed_states(Context& context, const Scan& s, DType dtype) {
   const Tensor own = floats(context, s.states());
-  multiply(context, s, s.head_dim, s.state, s.chunk_size);
+  multiply(context, s, s.heads, s.head_dim, s.state, s.chunk_size);
   const Tensor states = empty(context, kOp, s.states(), dtype);
   const Tensor final_states = floats(context, {s.batch, s.heads, s.head_dim * s.state});
   return {states, final_states};
@@ -101,15 +102,12 @@ ScanResult mamba_chunk_scan_combined_fwd(Context& context, const Scan& s, bool h
   r.steps = chunk_cumsum_fwd(context, s);
   r.states = passed_states(context, s, s.dtype);
   const Tensor cb = floats(context, s.products());
-  multiply(context, s, s.chunk_size, s.chunk_size, s.state);
+  multiply(context, s, s.groups, s.chunk_size, s.chunk_size, s.state);
   r.out = empty(context, kOp, s.by_head(), s.dtype);
   if (has_gate) r.out_x = empty(context, kOp, s.by_head(), s.dtype);
-  multiply(context, s, s.chunk_size, s.head_dim, s.chunk_size + s.state);
+  multiply(context, s, s.heads, s.chunk_size, s.head_dim, s.chunk_size + s.state);
   return r;
 }
-
-/// A sum over the tiles of a chunk that kernels have written.
-Tensor sum_of_tiles(const Tensor& tiles, const std::vector<int>& dims) { return sum(tiles, dims, false); }
 
 /// Gradients of _mamba_chunk_scan_combined_bwd. Those of x, B, C, z and dt are written into their places.
 struct ScanGradients {
@@ -122,7 +120,7 @@ ScanGradients mamba_chunk_scan_combined_bwd(const Scan& s, const Tensor& dout_in
   const Tensor dt_clone = clone(dt_in);
   const Steps steps = chunk_cumsum_fwd(context, s);
   const Tensor cb = floats(context, s.products());
-  multiply(context, s, s.chunk_size, s.chunk_size, s.state);
+  multiply(context, s, s.groups, s.chunk_size, s.chunk_size, s.state);
   States passed = passed_states(context, s, DType::float32);
   Tensor& states = passed.states;
   const std::int64_t tiles = divide_up(s.chunk_size, std::int64_t{32});
@@ -132,17 +130,17 @@ ScanGradients mamba_chunk_scan_combined_bwd(const Scan& s, const Tensor& dout_in
     const Tensor dd = floats(context, of_d);
     out.outz = empty_like(kOp, x);
     const Tensor dout_x = empty_like(kOp, dout);
-    out.dd = view(to(sum_of_tiles(dd, {0, 1, 2}), d.dtype()), {s.heads});
+    out.dd = view(to(sum(dd, {0, 1, 2}, false), d.dtype()), {s.heads});
     dout = dout_x;
   }
   Tensor dstates = floats(context, s.states());  // _chunk_scan_bwd_dstates
-  multiply(context, s, s.head_dim, s.state, s.chunk_size);
+  multiply(context, s, s.heads, s.head_dim, s.state, s.chunk_size);
   Tensor dda_chunk_cumsum;
   {  // _state_passing_bwd
     const Tensor dstates_out = empty_like(kOp, dstates, s.dtype);
     const Tensor converted = s.dtype == DType::float32 ? states : empty_like(kOp, states, s.dtype);
     dda_chunk_cumsum = floats(context, {s.batch, s.heads, s.chunks, divide_up(s.head_dim * s.state, std::int64_t{64})});
-    dda_chunk_cumsum = sum_of_tiles(dda_chunk_cumsum, {-1});
+    dda_chunk_cumsum = sum(dda_chunk_cumsum, {-1}, false);
     dstates = dstates_out;
     states = converted;
   }
@@ -150,8 +148,8 @@ ScanGradients mamba_chunk_scan_combined_bwd(const Scan& s, const Tensor& dout_in
   {  // _chunk_scan_chunk_state_bwd_dx
     Tensor dd = empty(context, Op::zeros, of_d, DType::float32);
     ddt = floats(context, s.of_tokens());
-    multiply(context, s, s.chunk_size, s.head_dim, s.chunk_size + s.state);
-    dd = sum_of_tiles(dd, {0, 1, 2});
+    multiply(context, s, s.heads, s.chunk_size, s.head_dim, s.chunk_size + s.state);
+    dd = sum(dd, {0, 1, 2}, false);
     dd = sum(dd, {-1}, false);
     dd = to(dd, d.dtype());
     if (!has_gate) out.dd = dd;
@@ -162,23 +160,22 @@ ScanGradients mamba_chunk_scan_combined_bwd(const Scan& s, const Tensor& dout_in
   {  // _chunk_state_bwd_db
     dda_next = floats(context, s.of_tokens());
     db = floats(context, of_groups);
-    multiply(context, s, s.chunk_size, s.state, s.head_dim);
-    db = sum_of_tiles(db, {2});
+    multiply(context, s, s.heads, s.chunk_size, s.state, s.head_dim);
+    db = sum(db, {2}, false);
     kernel(Op::cumsum, {&dda_next}, dda_next);
   }
   {  // _chunk_scan_bwd_dC
     dda_prev = floats(context, s.of_tokens());
     dc = floats(context, of_groups);
-    multiply(context, s, s.chunk_size, s.state, s.head_dim);
-    dc = sum_of_tiles(dc, {2});
+    multiply(context, s, s.heads, s.chunk_size, s.state, s.head_dim);
+    dc = sum(dc, {2}, false);
   }
   {  // _chunk_scan_bwd_dcb
     dcb = floats(context, {s.batch, s.chunks, splits, s.groups, s.chunk_size, s.chunk_size});
-    multiply(context, s, s.chunk_size, s.chunk_size, s.head_dim);
-    dcb = sum_of_tiles(dcb, {2});
+    multiply(context, s, s.heads, s.chunk_size, s.chunk_size, s.head_dim);
+    dcb = sum(dcb, {2}, false);
   }
-  multiply(context, s, 2 * s.chunk_size, s.state,
-           s.chunk_size / std::max<std::int64_t>(s.heads / s.groups, 1));  // _bmm_chunk_bwd
+  multiply(context, s, s.groups, 2 * s.chunk_size, s.state, s.chunk_size);  // _bmm_chunk_bwd
   add_in_place(select(dda_prev, 3, s.chunk_size - 1), dda_chunk_cumsum);
   Tensor dda_before;
   {
@@ -186,7 +183,7 @@ ScanGradients mamba_chunk_scan_combined_bwd(const Scan& s, const Tensor& dout_in
     dda_before = flip(sums);
   }
   Tensor dda = floats(context, {s.batch, s.heads, s.chunks, tiles, s.chunk_size});  // _chunk_scan_bwd_ddAcs_stable
-  dda = sum_of_tiles(dda, {3});
+  dda = sum(dda, {3}, false);
   add_in_place(dda, add(dda_next, dda_before));
   out.ddt_bias = empty_like(kOp, dt_bias, DType::float32);  // _chunk_cumsum_bwd
   out.da = empty_like(kOp, a, DType::float32);
