@@ -69,6 +69,7 @@ describe('every choice is answered', () => {
       longest: '512',
     },
     { ...alone, model: 'smolvlm-500m' },
+    { ...alone, model: 'qwen3.5-0.8b', stage: 'full' },
     { ...alone, task: 'inference' },
     { ...alone, task: 'inference', cache: 'paged' },
     { ...alone, task: 'inference', cache: 'quantized' },
