@@ -91,7 +91,7 @@ FAMILIES: list[tuple[str, int | Job | None, int, int]] = [
     ("internlm3-8b", 16, 2, 2048),
     ("eurobert-610m", None, 8, 1024),
     ("mpnet-base", None, 16, 512),
-    ("nomic-embed-text-v1.5", None, 16, 1024),
+    ("nomic-embed-text-v1.5", {"architectures": ["NomicBertForMaskedLM"]}, 16, 1024),
     ("deepseek-v4-flash", 2, 1, 2048),
     ("gpt-oss-20b", 4, 2, 2048),
     ("gemma-4-e2b", None, 2, 2048),

@@ -10,6 +10,8 @@ from step.batch import PAIRS, idefics3_tiles, inputs_of, processors_own
 from step.spec import CLASSES, DTYPES, GRIDS, KIMI_VL, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
+# Names in published files that transformers has no class of: the class and the config that it takes.
+PUBLISHED = {"InternLM3ForCausalLM": {"class": "LlamaForCausalLM", "config_class": "InternLM3Config"}}
 # The dotted names of a model's tower and projector.
 PARTS = {
     "smolvlm": ("vision_model", "connector"),
@@ -53,7 +55,7 @@ def model_of(job: dict[str, Any]) -> dict[str, Any]:
     name = architectures[0] if architectures else CLASSES.get(config.get("model_type", ""))
     if not name:
         raise SystemExit("the model's class is not known: give config.architectures")
-    out = {"class": name, "config": config}
+    out = PUBLISHED.get(name, {"class": name}) | {"config": config}
     if job.get("runtime", {}).get("experts"):
         out["experts"] = job["runtime"]["experts"]
     if job.get("runtime", {}).get("kernels", "torch") != "torch":
