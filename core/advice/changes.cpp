@@ -140,9 +140,8 @@ Alternatives weights_in_4bit(const Job& job) {
 /// Packages that transformers calls where they are installed.
 Alternatives installed_kernels(const Job& job) {
   Alternatives choice{{}, Tell::each, false};
-  const Kernels kernels = job.model.config.traits().kernels;
-  if (kernels != Kernels::torch && (job.runtime.kernels & kernels) != kernels)
-    choice.changes.push_back({"Kernels of " + packages_of(kernels), "no cost: install them beside transformers",
+  if (const Kernels missing = missing_kernels(job); missing != Kernels::torch)
+    choice.changes.push_back({"Kernels of " + packages_of(missing), "no cost: install them beside transformers",
                               Price::nothing, 2, [](json& document) { document["runtime"]["kernels"] = "packages"; }});
   return choice;
 }

@@ -76,7 +76,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
         "not "
         "on the routing (at least one token is routed, none is dropped)");
-  if (traits.kernels != Kernels::torch) note_kernels(job, traits.kernels, input);
+  if (traits.kernels != Kernels::torch) note_kernels(job, input);
   if (autocast_dtype(job.training.precision) && !job.training.loop.is_trainer())
     input.assumptions.emplace_back(
         "autocast covers the forward pass and the loss, as in a plain PyTorch loop; accelerate also converts the "

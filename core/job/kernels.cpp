@@ -8,6 +8,11 @@
 /// What the packages of kernels (runtime.kernels) mean for a job.
 namespace oometer {
 
+Kernels missing_kernels(const Job& job) {
+  const Kernels kernels = job.model.config.traits().kernels;
+  return static_cast<Kernels>(static_cast<unsigned>(kernels) & ~static_cast<unsigned>(job.runtime.kernels));
+}
+
 std::string packages_of(Kernels kernels) {
   std::string names;
   for (const auto& [operation, package] :
@@ -62,8 +67,8 @@ void check_kernels(ConfigReader& reader, Job& job) {
 
 std::optional<std::string> explain_kernels(const Job& job, const Report& report) {
   constexpr double kMatters = 0.02;
-  const Kernels kernels = job.model.config.traits().kernels;
-  if ((job.runtime.kernels & kernels) == kernels || refusal_of(job, kernels)) return std::nullopt;
+  const Kernels missing = missing_kernels(job);
+  if (missing == Kernels::torch || refusal_of(job, job.model.config.traits().kernels)) return std::nullopt;
   Job installed = job;
   installed.runtime.kernels = Kernels::packages;
   ReportOptions options;
@@ -72,20 +77,19 @@ std::optional<std::string> explain_kernels(const Job& job, const Report& report)
   if (!other) return std::nullopt;
   const std::int64_t less = report.peak.reserved - other->report.peak.reserved;
   if (static_cast<double>(less) < kMatters * static_cast<double>(report.peak.reserved)) return std::nullopt;
-  return "without " + packages_of(kernels) +
-         " transformers runs its own code, as here; with them installed this job "
-         "reserves " +
-         gibibytes(less) + " less";
+  return "without " + packages_of(missing) +
+         " transformers runs its own code, as here; with them installed this job reserves " + gibibytes(less) + " less";
 }
 
-void note_kernels(const Job& job, Kernels kernels, ReportInput& input) {
-  const Kernels run = job.runtime.kernels & kernels,
-                own = static_cast<Kernels>(static_cast<unsigned>(kernels) ^ static_cast<unsigned>(run));
+void note_kernels(const Job& job, ReportInput& input) {
+  const Kernels kernels = job.model.config.traits().kernels, run = job.runtime.kernels & kernels,
+                missing = missing_kernels(job);
   if (run != Kernels::torch)
     input.assumptions.push_back("the kernels of " + packages_of(run) + " run, as their source allocates");
-  if (own != Kernels::torch)
-    input.assumptions.push_back("transformers' own code runs where the kernels of " + packages_of(own) +
-                                " usually need less memory and time: runtime.kernels says that they are installed");
+  if (missing != Kernels::torch)
+    input.assumptions.push_back("transformers' own code runs where the kernels of " + packages_of(missing) +
+                                " usually need less memory and time" +
+                                (refusal_of(job, kernels) ? "" : ": runtime.kernels says that they are installed"));
 }
 
 }  // namespace oometer

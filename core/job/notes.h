@@ -22,8 +22,10 @@ void note_inference(const Job& job, const Simulation& simulation, ReportInput& i
 
 /// "fla and causal_conv1d": what has these operations.
 std::string packages_of(Kernels kernels);
-/// Whose code runs a model's `kernels`.
-void note_kernels(const Job& job, Kernels kernels, ReportInput& input);
+/// Those that the job's model calls and that are not installed.
+Kernels missing_kernels(const Job& job);
+/// Whose code runs what packages of kernels could.
+void note_kernels(const Job& job, ReportInput& input);
 /// What the job would save with every package of them installed, in a sentence; none where that is little, or cannot be
 /// said. Runs the job once more.
 std::optional<std::string> explain_kernels(const Job& job, const Report& report);
