@@ -9,6 +9,7 @@
 #include "config/reader.h"
 #include "models/deepseek/deepseek.h"
 #include "models/kimi_linear/delta_attention.h"
+#include "models/kit/kept_in_float32.h"
 #include "models/kit/mixture.h"
 #include "models/kit/recurrent.h"
 #include "ops/ops.h"
@@ -91,12 +92,6 @@ BailingHybridConfig read(ConfigReader& reader) {
   reader.ignore({"kda_lower_bound", "mtp_loss_scaling_factor", "num_mtp_layers", "num_nextn_predict_layers",
                  "pretraining_tp", "qk_head_dim"});
   return c;
-}
-
-/// What _keep_in_fp32_modules_strict names: from_pretrained leaves it float32 in a model of halves.
-Builder kept_in_float32(Builder builder) {
-  builder.dtype = DType::float32;
-  return builder;
 }
 
 struct BailingHybridForgetGate {

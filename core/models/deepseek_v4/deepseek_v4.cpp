@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/gpt_oss/gpt_oss.h"
+#include "models/kit/kept_in_float32.h"
 #include "models/kit/mixture.h"
 #include "models/kit/norms.h"
 #include "models/kit/text_attention.h"
@@ -20,12 +21,6 @@
 namespace oometer {
 
 namespace {
-
-/// Of a module that is named in _keep_in_fp32_modules_strict: from_pretrained leaves it float32 in a model of halves.
-Builder kept_in_float32(Builder builder) {
-  builder.dtype = DType::float32;
-  return builder;
-}
 
 Norm rms_norm_at(const Builder& parent, const char* name, std::int64_t size) {
   return Norm(kept_in_float32(parent.child(name, kDeepseekV4.rms_norm)), rms_norm_float32, {size});
