@@ -134,65 +134,35 @@ struct BailingHybridForgetGate {
 
 struct BailingHybridDeltaAttention {
   BailingHybridDeltaAttention(const Builder& builder, const BailingHybridConfig& c)
-      : heads(c.mixer.num_value_heads),
-        head_dim(c.mixer.value_head_dim),
-        q_proj(plain(builder, "q_proj", c.hidden_size, c.mixer.value_size())),
-        k_proj(plain(builder, "k_proj", c.hidden_size, c.mixer.value_size())),
-        v_proj(plain(builder, "v_proj", c.hidden_size, c.mixer.value_size())),
-        conv1d(kept_in_float32(builder.child("conv1d", "Conv1d")), 3 * c.mixer.value_size(), c.mixer.conv_kernel,
-               false),
+      : projections(builder, c, true),
         forget_gate(builder.child("forget_gate", "BailingHybridForgetGate"), c),
-        b_proj(plain(builder, "b_proj", c.hidden_size, heads)),
-        o_norm(builder.child("o_norm", "BailingHybridRMSNormGated"), nullptr, {head_dim}),
-        o_proj(plain(builder, "o_proj", c.mixer.value_size(), c.hidden_size)),
-        g_proj(plain(builder, "g_proj", c.hidden_size, c.mixer.value_size())),
-        activation(c.hidden_act),
-        layer_idx(layer_index(builder)),
+        b_proj(builder.child("b_proj", "Linear"), c.hidden_size, projections.heads, false),
+        o_norm(builder.child("o_norm", "BailingHybridRMSNormGated"), nullptr, {projections.head_dim}),
+        o_proj(builder.child("o_proj", "Linear"), c.mixer.value_size(), c.hidden_size, false),
+        g_proj(builder.child("g_proj", "Linear"), c.hidden_size, c.mixer.value_size(), false),
         module(builder.module) {}
 
   AttentionOutputs operator()(const Tensor& given, const Tensor& attention_mask) const {
     ModuleCall call(given.context(), module);
     const Tensor hidden_states = apply_mask_to_padding_states(call.keyword(given), attention_mask);
-    const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), width = heads * head_dim;
-    const Shape hidden_shape{batch, length, heads, head_dim};
-    Tensor mixed_qkv;
-    {
-      const Tensor q = q_proj(hidden_states), k = k_proj(hidden_states), v = v_proj(hidden_states);
-      mixed_qkv = transpose(cat({q, k, v}, -1), 1, 2);
-    }
-    const bool decodes = decodes_one(given.context(), length, layer_idx);
-    mixed_qkv = conv1d(std::move(mixed_qkv), activation, layer_idx);
-    Tensor query, key, value;
-    {
-      const TensorList parts = split(transpose(mixed_qkv, 1, 2), {width, width, width}, -1);
-      query = view(parts[0], hidden_shape);
-      key = view(parts[1], hidden_shape);
-      value = view(parts[2], hidden_shape);
-    }
+    const auto [query, key, value, decodes] = projections(hidden_states, false);
+    const Shape hidden_shape = query.sizes();
     const Tensor decay = forget_gate(hidden_states);
     Tensor beta = b_proj(hidden_states);
     beta = sigmoid(beta);
-    DeltaRuleOutputs outputs = kimi_delta_attention({query, key, value, decay, beta}, layer_idx, decodes);
+    DeltaRuleOutputs outputs = kimi_delta_attention({query, key, value, decay, beta}, projections.layer_idx, decodes);
     const Tensor output_gate = g_proj(hidden_states);
     Tensor& output = outputs.core_attn_out;
     output = sigmoid_gated_norm(o_norm, output, view(output_gate, hidden_shape));
-    output = reshape(output, {batch, length, width});
+    output = reshape(output, {hidden_shape[0], hidden_shape[1], hidden_shape[2] * hidden_shape[3]});
     return {call.result(o_proj(output)), {}};
   }
 
-  static Linear plain(const Builder& builder, const char* name, std::int64_t in, std::int64_t out) {
-    return Linear(builder.child(name, "Linear"), in, out, false);
-  }
-
-  std::int64_t heads, head_dim;
-  Linear q_proj, k_proj, v_proj;
-  CausalConv conv1d;
+  ConvolvedProjections projections;
   BailingHybridForgetGate forget_gate;
   Linear b_proj;
   Norm o_norm;
   Linear o_proj, g_proj;
-  Activation activation;
-  std::size_t layer_idx;
   ModuleId module;
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/kit/gated_delta_net.h"
+#include "models/kit/kept_in_float32.h"
 #include "models/kit/text_attention.h"
 #include "nn/activation.h"
 #include "nn/kv_cache.h"
@@ -174,9 +175,32 @@ Linear plain(const Builder& builder, const char* name, std::int64_t in, std::int
 
 }  // namespace
 
-bool decodes_one(const Context& context, std::int64_t length, std::size_t layer) {
-  KvCache* const cache = context.past_key_values;
-  return cache && length == 1 && cache->linear_states(layer).conv;
+ConvolvedProjections::ConvolvedProjections(const Builder& builder, const TextConfig& c, bool keeps_float32)
+    : heads(c.mixer.num_value_heads),
+      head_dim(c.mixer.value_head_dim),
+      q_proj(plain(builder, "q_proj", c.hidden_size, c.mixer.value_size())),
+      k_proj(plain(builder, "k_proj", c.hidden_size, c.mixer.value_size())),
+      v_proj(plain(builder, "v_proj", c.hidden_size, c.mixer.value_size())),
+      activation(c.hidden_act),
+      layer_idx(layer_index(builder)) {
+  const Builder conv = builder.child("conv1d", "Conv1d");
+  conv1d = CausalConv(keeps_float32 ? kept_in_float32(conv) : conv, 3 * heads * head_dim, c.mixer.conv_kernel, false);
+}
+
+ConvolvedProjections::Output ConvolvedProjections::operator()(const Tensor& hidden_states, bool slices) const {
+  const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), width = heads * head_dim;
+  Tensor mixed_qkv;
+  {
+    const Tensor q = q_proj(hidden_states), k = k_proj(hidden_states), v = v_proj(hidden_states);
+    mixed_qkv = transpose(cat({q, k, v}, -1), 1, 2);
+  }
+  KvCache* const cache = hidden_states.context().past_key_values;
+  const bool decodes = cache && length == 1 && cache->linear_states(layer_idx).conv;
+  mixed_qkv = conv1d(std::move(mixed_qkv), activation, layer_idx);
+  if (slices) mixed_qkv = slice(mixed_qkv, 2, 0, length);
+  const TensorList parts = split(transpose(mixed_qkv, 1, 2), {width, width, width}, -1);
+  const auto by_head = [&](const Tensor& x) { return view(x, {batch, length, heads, head_dim}); };
+  return {by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), decodes};
 }
 
 DeltaRuleOutputs kimi_delta_attention(const DeltaRuleInputs& in, std::size_t layer, bool decodes) {
@@ -250,50 +274,28 @@ Tensor KimiForgetGate::operator()(const Tensor& given) const {
 }
 
 KimiDeltaAttention::KimiDeltaAttention(const Builder& builder, const TextConfig& c)
-    : heads_(c.mixer.num_value_heads),
-      head_dim_(c.mixer.value_head_dim),
-      q_proj_(plain(builder, "q_proj", c.hidden_size, c.mixer.value_size())),
-      k_proj_(plain(builder, "k_proj", c.hidden_size, c.mixer.value_size())),
-      v_proj_(plain(builder, "v_proj", c.hidden_size, c.mixer.value_size())),
-      conv1d_(builder.child("conv1d", "Conv1d"), 3 * c.mixer.value_size(), c.mixer.conv_kernel, false),
+    : projections_(builder, c, false),
       forget_gate_(builder.child("forget_gate", "KimiLinearForgetGate"), c),
-      b_proj_(plain(builder, "b_proj", c.hidden_size, heads_)),
-      g_a_proj_(plain(builder, "g_a_proj", c.hidden_size, head_dim_)),
-      g_b_proj_(plain(builder, "g_b_proj", head_dim_, c.mixer.value_size())),
-      o_norm_(builder.child("o_norm", "KimiLinearRMSNormGated"), nullptr, {head_dim_}),
+      b_proj_(plain(builder, "b_proj", c.hidden_size, projections_.heads)),
+      g_a_proj_(plain(builder, "g_a_proj", c.hidden_size, projections_.head_dim)),
+      g_b_proj_(plain(builder, "g_b_proj", projections_.head_dim, c.mixer.value_size())),
+      o_norm_(builder.child("o_norm", "KimiLinearRMSNormGated"), nullptr, {projections_.head_dim}),
       o_proj_(plain(builder, "o_proj", c.mixer.value_size(), c.hidden_size)),
-      activation_(c.hidden_act),
-      layer_idx_(layer_index(builder)),
       module_(builder.module) {}
 
 AttentionOutputs KimiDeltaAttention::operator()(const Tensor& given, const Tensor& attention_mask) const {
   ModuleCall call(given.context(), module_);
   const Tensor hidden_states = apply_mask_to_padding_states(call.keyword(given), attention_mask);
-  const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), width = heads_ * head_dim_;
-  const Shape hidden_shape{batch, length, heads_, head_dim_};
-  Tensor mixed_qkv;
-  {
-    const Tensor q = q_proj_(hidden_states), k = k_proj_(hidden_states), v = v_proj_(hidden_states);
-    mixed_qkv = transpose(cat({q, k, v}, -1), 1, 2);
-  }
-  const bool decodes = decodes_one(given.context(), length, layer_idx_);
-  mixed_qkv = conv1d_(std::move(mixed_qkv), activation_, layer_idx_);
-  mixed_qkv = slice(mixed_qkv, 2, 0, length);
-  Tensor query, key, value;
-  {
-    const TensorList parts = split(transpose(mixed_qkv, 1, 2), {width, width, width}, -1);
-    query = view(parts[0], hidden_shape);
-    key = view(parts[1], hidden_shape);
-    value = view(parts[2], hidden_shape);
-  }
+  const auto [query, key, value, decodes] = projections_(hidden_states, true);
+  const Shape hidden_shape = query.sizes();
   const Tensor g = forget_gate_(hidden_states);
   Tensor beta = b_proj_(hidden_states);
   beta = sigmoid(beta);
-  const DeltaRuleOutputs outputs = kimi_delta_attention({query, key, value, g, beta}, layer_idx_, decodes);
+  const DeltaRuleOutputs outputs = kimi_delta_attention({query, key, value, g, beta}, projections_.layer_idx, decodes);
   Tensor gate = g_a_proj_(hidden_states);
   gate = view(g_b_proj_(gate), hidden_shape);
   Tensor output = sigmoid_gated_norm(o_norm_, outputs.core_attn_out, gate);
-  output = reshape(output, {batch, length, width});
+  output = reshape(output, {hidden_shape[0], hidden_shape[1], hidden_shape[2] * hidden_shape[3]});
   output = o_proj_(output);
   return {call.result(output), {}};
 }

@@ -16,8 +16,26 @@ namespace oometer {
 /// chunk_kimi_delta_attention, or recurrent_kimi_delta_attention where the layer `decodes` one token behind its cache;
 /// fla's where it is installed (Kernels). The state goes into the cache, where there is one.
 DeltaRuleOutputs kimi_delta_attention(const DeltaRuleInputs& inputs, std::size_t layer, bool decodes);
-/// Whether the layer has a cache that knows tokens before the one that it is called with.
-bool decodes_one(const Context& context, std::int64_t length, std::size_t layer);
+
+/// Queries, keys and values of such attention, with one convolution over the channels of all. They have as many heads
+/// of one size: MixerConfig's num_value_heads and value_head_dim.
+struct ConvolvedProjections {
+  /// `keeps_float32`: the convolution, whatever the model is.
+  ConvolvedProjections(const Builder& builder, const TextConfig& config, bool keeps_float32);
+
+  struct Output {
+    Tensor query, key, value;  ///< [b, s, heads, d]
+    bool decodes;              ///< the layer's cache knows tokens before the one that it is called with
+  };
+  /// `slices`: the class cuts what the convolution gives to its tokens without a cache, too, which autograd records.
+  Output operator()(const Tensor& hidden_states, bool slices) const;
+
+  std::int64_t heads, head_dim;
+  Linear q_proj, k_proj, v_proj;
+  CausalConv conv1d;
+  Activation activation;
+  std::size_t layer_idx;
+};
 
 /// KimiLinearRMSNormGated.forward.
 Tensor sigmoid_gated_norm(const Norm& norm, const Tensor& hidden_states, const Tensor& gate);
@@ -34,8 +52,7 @@ struct KimiForgetGate {
   ModuleId module;
 };
 
-/// KimiLinearDeltaAttention. Queries, keys and values have as many heads of one size: MixerConfig's num_value_heads and
-/// value_head_dim.
+/// KimiLinearDeltaAttention.
 class KimiDeltaAttention {
  public:
   KimiDeltaAttention(const Builder& builder, const TextConfig& config);
@@ -43,15 +60,11 @@ class KimiDeltaAttention {
   AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
 
  private:
-  std::int64_t heads_, head_dim_;
-  Linear q_proj_, k_proj_, v_proj_;
-  CausalConv conv1d_;
+  ConvolvedProjections projections_;
   KimiForgetGate forget_gate_;
   Linear b_proj_, g_a_proj_, g_b_proj_;
   Norm o_norm_;
   Linear o_proj_;
-  Activation activation_;
-  std::size_t layer_idx_;
   ModuleId module_;
 };
 
