@@ -254,6 +254,18 @@ def give_values(model: Any) -> None:
                     parameter.data.normal_(std=0.02)
 
 
+def give_tokens(model: Any, batch: dict[str, Any]) -> None:
+    """Other words in place of one alone, for text without placeholders: a single word goes to the same few experts, and leaves the
+    others without a gradient.
+    """
+    if any(name.startswith(("pixel_values", "input_features", "input_values")) for name in batch):
+        return
+    words = model.config.get_text_config().vocab_size
+    for name in ("input_ids", "labels"):
+        if name in batch and batch[name].dim() == 2:
+            batch[name].random_(2, words)
+
+
 def anywhere(_phase: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
@@ -293,6 +305,7 @@ def gpu(spec: Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
                 optimizer = None if generates else make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
                 scaler = make_scaler(spec, believe=True)  # the weights are whatever lies in memory
                 batch = make_inputs(spec)
+                give_tokens(model, batch)
             if generates:
                 generate(spec, model, batch, peaks.phase)
             gc.collect()  # what loading a model left; a trainer collects it, too (accelerate's free_memory)
