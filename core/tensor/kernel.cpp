@@ -162,6 +162,12 @@ constexpr std::array<KernelHabits, kOps> kHabits = [] {
   return of_ops;
 }();
 
+/// Of a matrix, or a batch of them: its leading dimension, as BLAS calls it.
+bool has_odd_rows(const Tensor& matrix) {
+  if (matrix.size(-1) == 1 || matrix.size(-2) == 1) return false;
+  return std::max(matrix.strides()[-1], matrix.strides()[-2]) % 2 != 0;
+}
+
 }  // namespace
 
 const KernelHabits* const kKernelHabits = kHabits.data();
@@ -216,13 +222,17 @@ void gemm_kernel(Context& context, Op op, const Gemm& gemm) {
                 .n = gemm.n,
                 .k = gemm.k,
                 .flops = flops,
-                .counted = gemm.is_counted ? flops : 0});
+                .counted = gemm.is_counted ? flops : 0,
+                .odd_rows = gemm.odd_rows});
 }
 
 void gemm_kernel(Op op, const Tensor& a, const Tensor& b, const Tensor& result, const Tensor& bias) {
   gemm_kernel(result.context(), op,
               {a.ndim() == 3 ? a.size(0) : 1, a.size(-2), b.size(-1), a.size(-1), result.dtype(),
-               touched({&a, &b, &bias}), touched(result)});
+               touched({&a, &b, &bias}), touched(result), true,
+               has_odd_rows(a) || has_odd_rows(b) ? OddRows::operands
+               : has_odd_rows(result)             ? OddRows::result
+                                                  : OddRows::none});
 }
 
 }  // namespace oometer

@@ -70,6 +70,7 @@ struct Gemm {
   DType dtype;
   std::int64_t read, written;
   bool is_counted = true;  ///< torch.utils.flop_counter sees it: it does not see what a library's own kernel multiplies
+  OddRows odd_rows = OddRows::none;
 };
 void gemm_kernel(Context& context, Op op, const Gemm& gemm);
 /// `result` = a x b, matrices or batches of them, and `bias` (or null) added.

@@ -31,6 +31,12 @@ constexpr double kMultiTensor = 2560 * kGiga;
 /// rows went to each of four experts, took 4.2 ms each on an H200 (the same profiles): so long is a row.
 constexpr double kAccumulatedRow = 1.03 * kMicro;
 
+/// What products of 16 bits compute in a second on an H100 and an H200 where rows are an odd number of elements apart:
+/// cuBLAS takes cutlass_75_tensorop_bf16_s1688gemm_..._align1. The heads of Hunyuan-A13B, BART and MPNet, with 128,167,
+/// 50,265 and 30,527 words, reached 92 to 100 TFLOP/s where the logits are written and 140 to 149 where their gradient
+/// is read, on an H200 (tests/measured/time/profiles.jsonl).
+constexpr double kOddResult = 96 * kTera, kOddOperands = 145 * kTera;
+
 /// Kernels of libraries whose times nobody among our sources measured.
 bool is_of_library(Op op) {
   return op == Op::matmul_4bit || op == Op::dequantize || op == Op::grouped_mm || op == Op::chunked_log_probs ||
@@ -108,10 +114,15 @@ KernelTime KernelTimes::product(const WorkProduct& product, const Work& work) co
   const double peak = peak_flops(gpu_, work.dtype, convolves);
   if (product.flops == 0 || peak == 0) return streamed(work, rates_.rates.elementwise, product.flops == 0);
   const ProductRate& rate = half || (convolves && gpu_.tf32 > 0) ? rates_.rates.half : rates_.rates.single;
-  const double computes = static_cast<double>(product.flops) / (peak * rate.flops),
+  // Nobody measured other chips'; H100s' and H200s' multiprocessors are the same.
+  const bool odd = half && product.odd_rows != OddRows::none, hopper = rates_.rates.strided > 0;
+  double reached = peak * rate.flops;
+  if (odd && hopper) reached = product.odd_rows == OddRows::result ? kOddResult : kOddOperands;
+  const double computes = static_cast<double>(product.flops) / reached,
                moves = bytes_of(work) / (gpu_.memory * kGiga * rate.bytes);
-  return {rate.launch_us * kMicro + std::sqrt(computes * computes + moves * moves),
-          !convolves && gpu_.is_that_chip && (half ? rates_.is_known.half : rates_.is_known.single)};
+  return {
+      rate.launch_us * kMicro + std::sqrt(computes * computes + moves * moves),
+      !convolves && gpu_.is_that_chip && (half ? rates_.is_known.half : rates_.is_known.single) && (!odd || hopper)};
 }
 
 KernelTime KernelTimes::attention(const WorkProduct& product, const Work& work) const {

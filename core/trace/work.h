@@ -38,12 +38,17 @@ struct Work {
   std::int64_t read = 0, written = 0;  ///< bytes of the tensors touched, each once
 };
 
+/// Which matrices of a product have rows whose distance is an odd number of elements: of 2 bytes each, they can be read
+/// and written one by one only.
+enum class OddRows : std::uint8_t { none, result, operands };
+
 /// What matrix products and collectives have beside: `batch` products of [m, k] x [k, n]; attention: `batch` heads in
 /// all, m queries, n keys, k the width of a head. Of a collective `n` is the number of ranks.
 struct WorkProduct {
   std::int64_t batch = 1, m = 0, n = 0, k = 0;
   std::int64_t flops = 0;    ///< on the device: of causal attention half
   std::int64_t counted = 0;  ///< of these what torch.utils.flop_counter counts: causal attention in full
+  OddRows odd_rows = OddRows::none;
   std::int64_t sent = 0;  ///< a collective's message in bytes: the whole tensor that is reduced, gathered or broadcast
 };
 

@@ -57,6 +57,22 @@ TEST_CASE("A product's work is its sizes, FLOPs and operands", "[ops][work]") {
   CHECK(works.one().flops == 3 * 960);
 }
 
+TEST_CASE("A product says whose rows are an odd number of elements apart", "[ops][work]") {
+  Process p;
+  Works works(p);
+  const Tensor tokens = p.input({6, 8}), head = p.input({5, 8}), logits = mm(tokens, transpose(head, 0, 1));
+  CHECK(works.one().odd_rows == OddRows::result);
+  mm(logits, head);
+  CHECK(works.one().odd_rows == OddRows::operands);
+  mm(transpose(logits, 0, 1), tokens);
+  CHECK(works.one().odd_rows == OddRows::operands);
+  // An odd number of tokens moves no row of theirs.
+  mm(p.input({7, 8}), p.input({8, 4}));
+  CHECK(works.one().odd_rows == OddRows::none);
+  mm(p.input({1, 5}), p.input({5, 4}));
+  CHECK(works.one().odd_rows == OddRows::none);
+}
+
 TEST_CASE("A backward's products are told, too", "[ops][work]") {
   Process p;
   const Tensor a = p.input({6, 8}, kBf16, true), b = p.input({8, 10}, kBf16, true);
