@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate import GPUMEMNET, left_out, percent, spread
+from documents import Document, Section, markdown, page
 from step.job import config_of
 from validate import HERE, MEASURED, WHAT, answers, errors_of
 
@@ -217,18 +218,6 @@ def inside(cases: list[Case]) -> str:
     )
 
 
-def recordings(oometer: Path) -> list[list[str]]:
-    """Peak reserved of real PyTorch on one GPU (tests/reference/single_gpu.jsonl), by FakeTensor's live bytes and by oometer."""
-    rows = [json.loads(line) for line in (HERE / "tests" / "reference" / "single_gpu.jsonl").read_text().splitlines()]
-    fake, ours = [], []
-    for row, report in zip(rows, answers(oometer, rows), strict=True):
-        recorded = row["truth"].get("real", row["truth"])["iterations"]
-        reserved = max(iteration["reserved"] for iteration in recorded)
-        fake.append(max(max(phases.values()) for phases in row["truth"]["phases"]) / reserved - 1)
-        ours.append(report["peak"]["reserved"] / reserved - 1)
-    return [["oometer", *spread(ours)], ["FakeTensor", *spread(fake)]]
-
-
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 SIDE, MARGIN, LEAST, MOST = 440, 44, 0.8, 144.0  # GiB
@@ -326,18 +315,17 @@ def nvidia() -> list[Json]:
     return [gpu for gpu in json.loads((HERE / "presets" / "gpus.json").read_text()) if gpu["vendor"] == "nvidia"]
 
 
-def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, str, list[str], list[list[str]]]]:
-    """Title, text, table's head and rows of each section."""
+def sections(cases: list[Case]) -> list[Section]:
     read, gpus = language_models(cases), nvidia()
     return [
-        (
+        Section(
             "By family",
             "Runs of the code that oometer reproduces, by the model_type of their config. To see a row again: ./dev validate runs every job of "
             "tests/measured and prints its error beside its name.",
             HEAD,
             by_family(cases),
         ),
-        (
+        Section(
             "By source",
             "./dev validate prints signed errors, and explains each error of 10 % or more. fitcheck, PEFT, nanoVLM and the long-context runs "
             "used the code that oometer reproduces. The other sources used their own models and trainers, with lengths and tools that are only "
@@ -345,78 +333,35 @@ def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, st
             HEAD,
             by_source(cases),
         ),
-        (
+        Section(
             "Beside other estimates",
             f"{len(read)} runs of the code that oometer reproduces (LoRA, QLoRA and full fine-tuning), compared with published formulas. "
-            "accelerate's and DeepSpeed's are meant for runs that train every weight. Sources: tools/accuracy.py.",
+            "accelerate's and DeepSpeed's are meant for runs that train every weight. Sources: tools/accuracy.py. Estimators that were "
+            "published with runs of their own are in docs/comparison.md.",
             HEAD,
             against_others(read),
         ),
-        (
+        Section(
             "Fits or not",
             "Each of these runs, checked against every NVIDIA GPU of the catalogue. A false “fits” promises a run that would die. "
             "oometer says “tight” where only the upper end of its interval does not fit.",
             ["said", "questions", "false “fits”", "false “does not fit”"],
             verdicts(read, gpus),
         ),
-        *image_models(),
-        ("The interval", inside(cases), [], []),
-        (
-            "PyTorch itself",
-            "Where no GPU is needed, real PyTorch with its own allocator is the truth: more than 700 recordings, most of which are met to "
-            "the byte. The README's table has them, with DeepSpeed ZeRO, DDP and FSDP among them. Here are those of LLaVA-1.5, CLIP and "
-            "Llama on one GPU: peak reserved, beside the live bytes that FakeTensor, PyTorch's own way without a GPU, counted in the same "
-            "steps (tools/measure.py --fake).",
-            HEAD,
-            recorded,
-        ),
+        Section("The interval", inside(cases)),
+        Section("The interval of convolutions", inside_of_convolutions()),
     ]
 
 
-def image_models() -> list[tuple[str, str, list[str], list[list[str]]]]:
+def inside_of_convolutions() -> str:
     told = json.loads(GPUMEMNET.read_text())
     sides = told["interval"]
-    return [
-        (
-            "Image models",
-            f"{told['runs']} runs of {told['models']} of timm's models with 8 to 128 images, fp32, on an A100 40 GB by nvidia-smi "
-            f"({told['source']}). Each was exported as a graph of its operators by tools/export_graph.py, and what oometer answers is held against "
-            f"what the whole device had. Those that died or came within 6 % of the card's end are left out; {told['refused']} models have "
-            "an operator that is not modelled. What the process holds besides PyTorch's allocator is taken from one small run. The script "
-            "was not published; timm's own train.py is assumed, with torch.backends.cudnn.benchmark on. By a model's class, of which "
-            f"there are {told['families']}: what is off by more than a tenth are convolutions whose plans cuDNN tried. FakeTensor's figure "
-            "is the authors', live bytes of forward and backward.",
-            HEAD,
-            [
-                *([name, *row] for name, row in told["all"].items()),
-                *([f"oometer: {row[0]}", *row[1:]] for row in told["by_family"]),
-            ],
-        ),
-        (
-            "Image models of GPUMemNet's paper",
-            "torchvision's VGG, ResNet, MobileNet, EfficientNet and Inception and timm's Xception with 32 and 128 images, Adam, cuDNN as it "
-            "comes, beside what the paper has of other estimates (GPUMemNet answers in classes of 8,000 MiB).",
-            HEAD,
-            [[name, *row] for name, row in told["paper"].items()],
-        ),
-        (
-            "Language models of GPUMemNet's paper",
-            "BERT, XLNet and GPT-2 as itu-rad/CARMA's scripts train them on an A100 40 GB: 512 tokens, fp32, AdamW, SDPA (XLNet: einsum). Each is a "
-            "graph of transformers' own model. gpt2_large and the XLNets ran on two GPUs by torch.nn.DataParallel: a GPU's share is answered. "
-            "What the rows leave open is said by ./dev validate.",
-            ["run", "measured", "oometer", "GPUMemNet", "Horus"],
-            told["language"],
-        ),
-        (
-            "The interval of convolutions",
-            f"Which plan cuDNN chooses, and what its benchmark tries, no formula tells, so a graph with convolutions has an interval of its own: {sides['below'] / 100:.1f} % "
-            f"below to {sides['above'] / 100:.1f} % above the simulated reserved bytes, the conformal quantiles of these runs' signed errors. "
-            f"With each of the {told['families']} architectures left out in turn, {sides['held_out']:.1%} of its runs lie inside what the "
-            "others' make.".replace("%", " %").replace("  %", " %"),
-            [],
-            [],
-        ),
-    ]
+    return (
+        "Which plan cuDNN chooses, and what its benchmark tries, no formula tells, so a graph with convolutions has an interval of its own: "
+        f"{sides['below'] / 100:.1f} % below to {sides['above'] / 100:.1f} % above the simulated reserved bytes, the conformal quantiles of the signed "
+        f"errors of {told['runs']} runs of image models (docs/comparison.md). With each of their {told['families']} architectures left out in turn, "
+        f"{percent(sides['held_out'])} of its runs lie inside what the others' make."
+    )
 
 
 INTRO = (
@@ -425,69 +370,17 @@ INTRO = (
     "Each dot shows the widest figure that was measured: the whole device, else reserved, else allocated bytes. A colour is a source, the dashed "
     "line is exact, and the two bands hold what is within 10 % and 20 %."
 )
-NOTE = "Written by ./dev validate --write."
 
 
-def markdown(cases: list[Case], recorded: list[list[str]]) -> str:
-    lines = [
-        "# Accuracy",
-        "",
-        f"**{claim(language_models(cases), nvidia())}**",
-        "",
+def document(cases: list[Case]) -> Document:
+    return Document(
+        "Accuracy",
+        "What oometer predicts, beside what was measured on real GPUs.",
+        claim(language_models(cases), nvidia()),
         INTRO,
-        "",
-        "![Predicted over measured peaks](accuracy.svg)",
-        "",
-    ]
-    for title, text, head, rows in contents(cases, recorded):
-        lines += [f"## {title}", "", text, ""]
-        if rows:
-            lines += [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
-            lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
-    return "\n".join([*lines, NOTE, ""])
-
-
-def page(cases: list[Case], recorded: list[list[str]]) -> str:
-    said = html.escape(claim(language_models(cases), nvidia()))
-    body = [f'<p class="claim">{said}</p>', f"<p>{html.escape(INTRO)}</p>", picture(cases, "")]
-    for title, text, head, rows in contents(cases, recorded):
-        body += [f"<h2>{html.escape(title)}</h2>", f"<p>{html.escape(text)}</p>"]
-        if rows:
-            cells = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
-            table = "".join(
-                f'<tr><th scope="row">{html.escape(row[0])}</th>' + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:]) + "</tr>"
-                for row in rows
-            )
-            body.append(f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(title)}">')
-            body.append(f"<table><thead><tr>{cells}</tr></thead><tbody>{table}</tbody></table></div>")
-    inner = "\n      ".join(body)
-    return f"""<!doctype html>
-<!-- {NOTE} -->
-<html lang="en">
-  <head>
-    <meta charset="utf-8" />
-    <meta
-      http-equiv="Content-Security-Policy"
-      content="default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
-    />
-    <meta name="viewport" content="width=device-width, initial-scale=1" />
-    <meta name="color-scheme" content="light dark" />
-    <meta name="description" content="What oometer predicts, beside what was measured on real GPUs." />
-    <title>Accuracy – oometer</title>
-    <link rel="icon" href="data:," />
-    <link rel="stylesheet" href="./src/styles/page.css" />
-    <link rel="stylesheet" href="./src/styles/method.css" />
-    <link rel="stylesheet" href="./src/styles/accuracy.css" />
-  </head>
-  <body>
-    <header><a href="./index.html">oometer</a></header>
-    <main>
-      <h1>Accuracy</h1>
-      {inner}
-    </main>
-  </body>
-</html>
-"""
+        sections(cases),
+        ("![Predicted over measured peaks](accuracy.svg)", picture(cases, "")),
+    )
 
 
 def main() -> int:
@@ -496,11 +389,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     cases = cases_of(arguments.oometer)
-    recorded = recordings(arguments.oometer)
+    written = document(cases)
     files = {
-        HERE / "docs" / "accuracy.md": markdown(cases, recorded),
+        HERE / "docs" / "accuracy.md": markdown(written),
         HERE / "docs" / "accuracy.svg": picture(cases, STYLE) + "\n",
-        HERE / "web" / "accuracy.html": page(cases, recorded),
+        HERE / "web" / "accuracy.html": page(written),
     }
     if arguments.check:
         return int(any(not file.exists() or file.read_text() != text for file, text in files.items()))

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import gpumemnet
 import gpumemnet_lms
 import gpumemnet_timm
 from validate import HERE, MEASURED, answers, errors_of, measurements, peer_errors_of
@@ -120,6 +121,16 @@ def image_models(oometer: Path) -> dict[str, Any] | None:
     }
 
 
+def mlps(oometer: Path) -> list[str]:
+    """How far GPUMemNet's MLPs are told; none without the data."""
+    if not gpumemnet.MLPS.exists():
+        return []
+    rows = list(gpumemnet.rows(gpumemnet.MLPS))
+    return spread(
+        errors_of(row, report)["device"] for row, report in zip(rows, answers(oometer, rows), strict=True) if "error" not in report
+    )
+
+
 def language_models(oometer: Path) -> list[list[str]]:
     """A row for each language model of GPUMemNet's paper: name, measured, and the signed errors."""
     found = []
@@ -175,6 +186,7 @@ def main() -> int:
     images = None if arguments.check else image_models(arguments.oometer)
     if images:
         images["language"] = language_models(arguments.oometer) or json.loads(GPUMEMNET.read_text()).get("language", [])
+        images["mlps"] = mlps(arguments.oometer) or json.loads(GPUMEMNET.read_text()).get("mlps", [])
         GPUMEMNET.write_text(json.dumps(images, indent=1, ensure_ascii=False) + "\n")
     text = header(errors(arguments.oometer), json.loads(GPUMEMNET.read_text()))
     if arguments.check:
