@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { OF_REST } from '../../wasm/parts.mjs';
 import { dist, filesOf } from './site.js';
 
-const pages = ['method.html', 'accuracy.html', 'compare.html'];
+const pages = ['method.html', 'accuracy.html', 'comparison.html', 'compare.html'];
 // Of the core's later parts the rest's files alone: those of families are kept once they are asked for.
 const isOfRest = (file) => OF_REST.some((part) => file.startsWith(`oometer.${part}-`));
 const rest = readdirSync(join(dist, 'assets')).filter(isOfRest);
