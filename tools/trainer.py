@@ -53,7 +53,7 @@ import real_trace
 from measure import gpu_of
 from step import llamafactory
 from step.batch import gemma4_inputs
-from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
+from step.device_values import DeviceValues, asking, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
 from step.kernels import use_kernels
@@ -290,6 +290,9 @@ class Answers(DeviceValues):
             not self.item_bool or self.padded and (is_called_by("create_recurrent_attention_mask") or is_called_by("flash_attention_mask"))
         ):
             return False
+        if (frame := asking()).f_code.co_name == "_segmented_arange":  # fla's: chunks of all documents of a row
+            told = frame.f_back.f_locals
+            return int(-(-host_values(told["cu_seqlens"]).diff() // told["chunk_size"]).sum())
         return super().scalar(tensor)
 
     def nonzero(self, tensor: Any) -> Any:

@@ -58,6 +58,11 @@ std::optional<Refusal> refusal_of(const Job& job, Kernels run) {
 void check_kernels(ConfigReader& reader, Job& job) {
   const Kernels run = job.runtime.kernels & job.model.config.traits().kernels;
   if (const auto refusal = refusal_of(job, run)) reader.object("runtime").fail("kernels", refusal->code, refusal->why);
+  // use_kernel_func_from_hub_with_fallback (transformers 5.23, integrations/hub_kernels.py).
+  if (job.samples.padding_free && missing_kernels(job) != Kernels::torch)
+    reader.object("runtime").fail("kernels", "inconsistent",
+                                  "found packed samples without the kernels of " + packages_of(missing_kernels(job)) +
+                                      ", which alone keep them apart, so that transformers stops; expected packages");
   if (has(run, Kernels::linear_attention))
     job.unmodelled.push_back(
         {"Triton's search for the best variant of each of fla's kernels, in the first step on a machine: a buffer of "

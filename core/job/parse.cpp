@@ -30,6 +30,19 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
   }
 }
 
+/// Of models that see: SFTTrainer packs no images ("Packing is not supported for vision datasets").
+[[gnu::noinline]] void check_packed_texts(ConfigReader& data, const Job& job) {
+  if (job.data.images_per_sample > 0)
+    data.fail(
+        "images_per_sample", "inconsistent",
+        "found images in packed samples, which TRL does not pack; expected \"images_per_sample\": 0, or no packing");
+  else if (job.model.config.traits().takes_images && is_flash_attention(job.training.attention) &&
+           !job.samples.padding_free)
+    data.fail("packed", "not-modelled",
+              "found packed samples with flash attention and a model that sees, which is supported with "
+              "trl.SFTTrainer alone yet; expected that, or sdpa");
+}
+
 /// What samples of different lengths do not go with.
 void check_samples(ConfigReader& job_reader, const Job& job) {
   if (!job.samples.are_given()) return;
@@ -48,6 +61,7 @@ void check_samples(ConfigReader& job_reader, const Job& job) {
     data.fail(key, "inconsistent",
               "found samples that need a mask with " + name_of(attention, kAttentions) +
                   ", a kernel that takes none; expected another attention");
+  if (!job.samples.packed.empty() || job.samples.packing == Packing::bfd) check_packed_texts(data, job);
 }
 
 /// What a loop wants to know of an evaluation.
@@ -221,7 +235,7 @@ Result<Job> read_job(const json& document) {
       job.samples.are_given())
     job.data.pixel_dtype = DType::float32;
   if (traits.has_experts) check_experts(reader, job);
-  if (traits.kernels != Kernels::torch && job.runtime.kernels != Kernels::torch) check_kernels(reader, job);
+  if (traits.kernels != Kernels::torch) check_kernels(reader, job);
   check_samples(reader, job);
   if (!infers) check_evaluation(reader, job);
   if (findings.error) return *findings.error;

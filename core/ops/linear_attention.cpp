@@ -12,8 +12,6 @@ namespace oometer::fla {
 
 namespace {
 
-constexpr std::int64_t kChunk = 64;
-
 /// The largest tile of a head that a kernel takes, by the shared memory that a block can have (fla/utils/hardware.py,
 /// check_shared_mem: 227 KiB as on Hopper, 163 KiB as on an A100, 99 KiB as on Ada).
 std::int64_t const_tiling(const Device& device, DType dtype) {
@@ -23,18 +21,37 @@ std::int64_t const_tiling(const Device& device, DType dtype) {
   return is_consumer ? 64 : 32;
 }
 
+/// Its entries in Context::fla_tensor_cache (FLA_TENSOR_CACHE_SIZE).
+constexpr std::size_t kCached = 4;
+
+/// prepare_chunk_indices, prepare_chunk_offsets and the prepare_lens of both (ops/utils/index.py): all are kept, with
+/// the cu_seqlens that they are of, until four others have come (utils/decorators.py, tensor_cache).
+void prepare_chunks(const Documents& of) {
+  Context& context = of.cu_seqlens.context();
+  std::vector<std::vector<Tensor>>& cache = context.fla_tensor_cache;
+  for (const std::vector<Tensor>& kept : cache)
+    if (kept.front().get() == of.cu_seqlens.get()) return;
+  const std::int64_t documents = of.cu_seqlens.numel() - 1;
+  const Tensor lens = empty(context, Op::sub, {documents}, DType::int32);
+  const Tensor indices = empty(context, Op::to_copy, {of.chunks, 2}, DType::int32);
+  const Tensor offsets = empty(context, Op::cumsum, {documents + 1}, DType::int64);
+  if (cache.size() == kCached) cache.erase(cache.begin());
+  cache.push_back({of.cu_seqlens, lens, indices, offsets});
+}
+
 /// What the kernels share of an operand's shape.
 struct Chunked {
   std::int64_t batch, length, key_heads, heads, key_dim, value_dim, chunks;
 
-  Chunked(const Tensor& k, const Tensor& v)
+  /// `of_documents`: chunks of a packed row's documents; 0: it is not packed.
+  Chunked(const Tensor& k, const Tensor& v, std::int64_t of_documents = 0)
       : batch(k.size(0)),
         length(k.size(1)),
         key_heads(k.size(2)),
         heads(v.size(2)),
         key_dim(k.size(3)),
         value_dim(v.size(3)),
-        chunks(divide_up(length, kChunk)) {}
+        chunks(of_documents > 0 ? of_documents : divide_up(length, kChunk)) {}
 
   Shape by_key() const { return {batch, length, heads, key_dim}; }
   Shape states() const { return {batch, chunks, heads, key_dim, value_dim}; }
@@ -96,8 +113,9 @@ KdaRepresentation recompute_w_u_fwd(const Tensor& k, const Tensor& v, bool wants
 struct States {
   Tensor h, final_state, v_new;
 };
-States chunk_gated_delta_rule_fwd_h(Op op, const Tensor& k, const Tensor& u, bool output_final_state) {
-  const Chunked c(k, u);
+States chunk_gated_delta_rule_fwd_h(Op op, const Tensor& k, const Tensor& u, bool output_final_state,
+                                    std::int64_t chunks = 0) {
+  const Chunked c(k, u, chunks);
   States out;
   out.h = empty(k.context(), op, c.states(), k.dtype());
   if (output_final_state)
@@ -160,11 +178,11 @@ void chunk_gated_delta_rule_backward(Backward& b) {
   const AutocastRegion region(b.context, b.node.integers[0] != 0);  // custom_bwd
   const Tensor gradient = contiguous(b.grad());
   const Tensor &q = b.saved(kQ), &k = b.saved(kK), &v = b.saved(kV), &g = b.saved(kG), &beta = b.saved(kBeta);
-  const Chunked c(k, v);
+  const Chunked c(k, v, b.node.integers[1]);
   Tensor dq, dk, dv, db, dg;
   {
     const WyRepresentation wy = recompute_w_u_fwd(op, k, v);
-    const States states = chunk_gated_delta_rule_fwd_h(op, k, wy.u, false);
+    const States states = chunk_gated_delta_rule_fwd_h(op, k, wy.u, false, c.chunks);
     dv = empty_like(op, gradient);  // chunk_bwd_dv_local
     const Tensor dh = chunk_gated_delta_rule_bwd_dhu(op, q, dv, c);
     KernelGradients its = chunk_bwd_dqkwg(k, states.v_new, wy.w);
@@ -255,7 +273,8 @@ DeltaRuleOutputs fused_recurrent(Op op, Op output, const DeltaRuleInputs& in) {
 
 }  // namespace
 
-DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& in, bool output_final_state) {
+DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& in, bool output_final_state,
+                                        const Documents& documents) {
   const Op op = Op::chunk_gated_delta_rule;
   Context& context = in.key.context();
   Record record(op, chunk_gated_delta_rule_backward, {&in.query, &in.key, &in.value, &in.g, &in.beta});
@@ -263,16 +282,21 @@ DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& in, bool output_f
   const Tensor query = contiguous(in.query), key = contiguous(in.key);  // input_guard
   const Tensor v = contiguous(in.value), raw_g = contiguous(in.g), beta = contiguous(in.beta);
   const Normalised q = l2norm_fwd(op, query), k = l2norm_fwd(op, key);
-  const Chunked c(k.y, v);
+  if (documents.cu_seqlens) prepare_chunks(documents);
+  const Chunked c(k.y, v, documents.chunks);
   const Tensor g = chunk_local_cumsum(raw_g);
   const Tensor a = empty(context, Op::zeros, {c.batch, c.length, c.heads, kChunk}, key.dtype());
   multiply(op, key, c, kChunk, kChunk, c.key_dim);
   const WyRepresentation wy = recompute_w_u_fwd(op, k.y, v);
-  const States states = chunk_gated_delta_rule_fwd_h(op, k.y, wy.u, output_final_state);
+  const States states = chunk_gated_delta_rule_fwd_h(op, k.y, wy.u, output_final_state, documents.chunks);
   const Tensor o = empty_like(op, v);  // chunk_fwd_o
   multiply(op, key, c, kChunk, 2 * c.value_dim, c.key_dim);
-  if (record) record->integers[0] = context.autocast.enabled;
+  if (record) {
+    record->integers[0] = context.autocast.enabled;
+    record->integers[1] = documents.chunks;
+  }
   for (const Tensor* saved : {&q.y, &q.rstd, &k.y, &k.rstd, &v, &g, &beta, &a}) record.save(*saved);
+  if (documents.cu_seqlens) record.save(documents.cu_seqlens);
   return {record.output(to(o, q.y.dtype())), states.final_state};
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "tensor/tensor.h"
 
 /// Linear attention in flash-linear-attention's kernels (fla 0.6.0): the autograd Functions around them, whose Triton
@@ -12,6 +14,13 @@ struct DeltaRuleInputs {
   Tensor query, key, value, g, beta;
 };
 
+/// Where the documents of a packed row begin, [documents + 1], and how many chunks they have, each its own. Null and 0:
+/// the row is one.
+struct Documents {
+  Tensor cu_seqlens{};
+  std::int64_t chunks = 0;
+};
+
 /// What a rule gives: [b, s, value heads, d], and the state behind the last token, of which the next one begins.
 struct DeltaRuleOutputs {
   Tensor core_attn_out, last_recurrent_state;
@@ -19,9 +28,12 @@ struct DeltaRuleOutputs {
 
 namespace fla {
 
+inline constexpr std::int64_t kChunk = 64;  ///< tokens of a chunk
+
 /// fla/ops/gated_delta_rule/chunk.py, ChunkGatedDeltaRuleFunction with use_qk_l2norm_in_kernel. `output_final_state`:
 /// else there is none.
-DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool output_final_state);
+DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool output_final_state,
+                                        const Documents& documents = {});
 /// fla/ops/gated_delta_rule/fused_recurrent.py, of one token and without a gradient.
 DeltaRuleOutputs fused_recurrent_gated_delta_rule(const DeltaRuleInputs& inputs);
 

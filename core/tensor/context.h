@@ -160,6 +160,10 @@ class Context {
   /// The same of cuBLASLt (torch 2.7 - 2.12).
   std::vector<Storage> cublaslt_workspaces;
 
+  /// What fla's tensor_cache keeps of the last cu_seqlens, each with what was made of it: prepare_chunk_indices in
+  /// ops/linear_attention.cpp.
+  std::vector<std::vector<Tensor>> fla_tensor_cache;
+
   void drop(StorageImpl* storage);
   void drop(Node* node);
 

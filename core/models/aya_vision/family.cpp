@@ -47,7 +47,7 @@ ModelTraits traits(const FamilyConfig& config) {
                "SigLIP's head on shards is not supported yet; expected another strategy, or a vision_config with "
                "\"vision_use_head\": false, as the model needs no head");
   }
-  t.allow({Feature::quantization});
+  t.allow({Feature::quantization, Feature::packing});
   return t;
 }
 

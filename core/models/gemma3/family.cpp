@@ -31,7 +31,8 @@ ModelTraits traits(const FamilyConfig& config) {
   // Gemma3PreTrainedModel._no_split_modules
   t.no_split_modules = {"Gemma3DecoderLayer", "SiglipVisionEmbeddings", "SiglipEncoderLayer",
                         "SiglipMultiheadAttentionPoolingHead"};
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::liger});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::liger,
+           Feature::packing});
   t.liger.usual.layer_norm = true;
   t.liger.lacks.layer_norm = false;
   t.liger.swiglu = c.text.hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP

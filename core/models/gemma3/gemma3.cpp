@@ -116,7 +116,7 @@ class Gemma3 : public ImageTextModel {
   }
 
   Tensor run_language(const Tensor& inputs_embeds, const ModelInputs& inputs) const override {
-    MaskArguments given{inputs.position_ids, inputs.attention_mask, inputs.rows};
+    MaskArguments given{inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
     Tensor block_sequence_ids;
     CausalMasks masks;
     if (inputs.mm_token_type_ids) {
@@ -125,6 +125,12 @@ class Gemma3 : public ImageTextModel {
       masks.full_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, 0);
       if (config_.text.sliding_window != 0)
         masks.sliding_attention = create_sliding_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids);
+      given.masks = &masks;
+    } else if (inputs.position_ids) {  // create_masks_for_generate; without them the masks know of no positions
+      const MaskedBy masked = language_model_.masked;
+      masks.full_attention = create_causal_mask(inputs_embeds, given, masked);
+      if (config_.text.sliding_window != 0)
+        masks.sliding_attention = create_causal_mask(inputs_embeds, given, masked, config_.text.sliding_window);
       given.masks = &masks;
     }
     return run_decoder(inputs_embeds, given);

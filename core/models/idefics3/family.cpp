@@ -36,7 +36,7 @@ ModelTraits traits(const FamilyConfig& config) {
   // The class's list names a part of the tower's blocks.
   t.no_split_modules.back() = c.vision.family->attention;
   t.casts_by_first_parameter = true;
-  t.allow({Feature::quantization});
+  t.allow({Feature::quantization, Feature::packing});
   return t;
 }
 

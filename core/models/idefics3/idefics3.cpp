@@ -264,7 +264,8 @@ class Idefics3 : public LanguageModel {
         returned = {image_hidden_states};
       }
     }
-    return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
+    return call.result(
+        run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
   }
 
   Idefics3Config config_;

@@ -31,7 +31,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.casts_by_first_parameter = true;
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::liger});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::liger,
+           Feature::packing});
   t.liger.usual.layer_norm = true;
   t.liger.lacks.layer_norm = false;
   t.liger.note =

@@ -11,6 +11,7 @@
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "rounding.h"
 
 namespace oometer {
 
@@ -96,10 +97,19 @@ DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& in, const Ten
   return {core_attn_out, last_recurrent_state};
 }
 
-DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& in, bool output_final_state) {
+Documents documents_of(const PositionEmbeddings& given) {
+  if (!given.rows || !given.cu_seq_lens) return {};
+  Documents documents{given.cu_seq_lens};
+  for (const std::vector<std::int64_t>& row : given.rows->documents)
+    for (const std::int64_t length : row) documents.chunks += divide_up(length, fla::kChunk);
+  return documents;
+}
+
+DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& in, bool output_final_state,
+                                        const Documents& documents) {
   Context& context = in.key.context();
   if (has(context.behaviours.kernels, Kernels::linear_attention))
-    return fla::chunk_gated_delta_rule(in, output_final_state);
+    return fla::chunk_gated_delta_rule(in, output_final_state, documents);
   const DType initial_dtype = in.query.dtype();
   const std::int64_t batch = in.key.size(0), length = in.key.size(1), key_dim = in.key.size(3),
                      heads = in.value.size(2), value_dim = in.value.size(3);
@@ -269,7 +279,8 @@ GatedDeltaNet::Projected GatedDeltaNet::project(const Tensor& hidden_states) con
   return p;
 }
 
-AttentionOutputs GatedDeltaNet::operator()(const Tensor& given, const Tensor& attention_mask) const {
+AttentionOutputs GatedDeltaNet::operator()(const Tensor& given, const PositionEmbeddings& positions,
+                                           const Tensor& attention_mask) const {
   ModuleCall call(given.context(), module_);
   const Tensor hidden_states = apply_mask_to_padding_states(call.keyword(given), attention_mask);
   const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), keys = sizes_.key_size(),
@@ -300,7 +311,7 @@ AttentionOutputs GatedDeltaNet::operator()(const Tensor& given, const Tensor& at
   }
   const DeltaRuleInputs inputs{p.query, p.key, p.value, g, beta};
   DeltaRuleOutputs outputs = decodes ? recurrent_gated_delta_rule(inputs, cache->linear_states(layer_idx_).recurrent)
-                                     : chunk_gated_delta_rule(inputs, cache != nullptr);
+                                     : chunk_gated_delta_rule(inputs, cache != nullptr, documents_of(positions));
   if (cache) update_recurrent_state(*cache, layer_idx_, outputs.last_recurrent_state);
   Tensor core_attn_out = std::move(outputs.core_attn_out);
   const std::int64_t rows = batch * length * sizes_.num_value_heads;
@@ -319,11 +330,8 @@ std::unique_ptr<DecoderLayer> make_gated_layer(const Builder& builder, const Tex
     return Norm(builder.child(name, c.names->rms_norm), with_liger, {c.hidden_size});
   };
   if (c.mixer.is_in(index)) {
-    const GatedDeltaNet mixer(builder.child("linear_attn", names.delta_net), c, names.delta_norm,
-                              names.joins_projections);
-    layer->self_attn = [mixer](const Tensor& hidden_states, const PositionEmbeddings&, const Tensor& mask) {
-      return mixer(hidden_states, mask);
-    };
+    layer->self_attn =
+        GatedDeltaNet(builder.child("linear_attn", names.delta_net), c, names.delta_norm, names.joins_projections);
   } else {
     AttentionParts its;
     its.has_gate = true;

@@ -17,9 +17,13 @@ namespace oometer {
 
 /// chunk_gated_delta_rule, fla's where it is installed (Kernels), else torch_chunk_gated_delta_rule; with queries and
 /// keys normalised in it; `output_final_state`: else there is none.
-DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool output_final_state);
+DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool output_final_state,
+                                        const Documents& documents = {});
 /// fused_recurrent_gated_delta_rule of one token, the same.
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& inputs, const Tensor& initial_state);
+
+/// The documents of a packed row, where a layer is told them.
+Documents documents_of(const PositionEmbeddings& given);
 
 /// The tail of a rule of one token: its state, decayed already, learns and is read into `core_attn_out`. What forward
 /// names meanwhile.
@@ -42,7 +46,8 @@ class GatedDeltaNet {
   /// else there are four (Qwen3.5).
   GatedDeltaNet(const Builder& builder, const TextConfig& config, const char* norm_type, bool joins_projections);
   /// `attention_mask`: which tokens are not padding, [b, s]; null: all.
-  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+  AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& given,
+                              const Tensor& attention_mask) const;
 
  private:
   struct Projected {

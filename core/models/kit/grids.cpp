@@ -552,8 +552,14 @@ Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) {
     if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
     for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));
   }
-  position_ids = position_ids ? frame_row_column(position_ids) : compute_3d_position_ids(inputs);
-  Tensor hidden_states = run_decoder(inputs_embeds, {position_ids, inputs.attention_mask, inputs.rows}, &deepstack);
+  if (!position_ids)
+    position_ids = compute_3d_position_ids(inputs);
+  else if (text_positions_come_first() && position_ids.ndim() == 2)
+    position_ids = expand(unsqueeze(position_ids, 0), {4, position_ids.size(0), position_ids.size(1)});
+  else
+    position_ids = frame_row_column(position_ids);
+  Tensor hidden_states =
+      run_decoder(inputs_embeds, {position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}, &deepstack);
   inputs_embeds.reset();
   image_outputs.last_hidden_state.reset();
   image_outputs.pooler_output.reset();

@@ -33,7 +33,8 @@ Tensor HearingModel::model_forward(const ModelInputs& inputs, Tensor& audio_embe
     const Tensor features = to(audio_embeds, inputs_embeds.dtype());
     inputs_embeds = masked_scatter(inputs_embeds, special_audio_mask, features);
   }
-  return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
+  return call.result(
+      run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
 }
 
 }  // namespace oometer

@@ -31,7 +31,7 @@ class ImageTextModel : public LanguageModel {
   virtual ImageFeatures image_features(const ModelInputs& batch) const = 0;
   /// Runs the language model on embeddings that have the images in them.
   virtual Tensor run_language(const Tensor& inputs_embeds, const ModelInputs& inputs) const {
-    return run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows});
+    return run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q});
   }
   /// How many tensors pooler_output has.
   virtual std::size_t features_of(std::int64_t) const { return 1; }

@@ -88,7 +88,8 @@ Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
     image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, false);
     inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
   }
-  return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
+  return call.result(
+      run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
 }
 
 }  // namespace oometer

@@ -47,7 +47,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<LlavaConfig>();
   ModelTraits t = vision_language_traits(c.class_name(), c);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
-  t.allow({Feature::quantization, Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::image_preferences, Feature::packing});
   std::int64_t tokens = c.tokens_per_image();
   if (c.is_next()) {
     t.cuts_images = true;

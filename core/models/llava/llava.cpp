@@ -258,7 +258,8 @@ class Llava : public LanguageModel {
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }
-    return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
+    return call.result(
+        run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
   }
 
   // LlavaForConditionalGeneration.forward up to 4.51, with the LlamaForCausalLM that it holds

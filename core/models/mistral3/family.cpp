@@ -30,7 +30,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_keys = {"image_size"};
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

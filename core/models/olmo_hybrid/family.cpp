@@ -111,7 +111,8 @@ class DeltaNet {
     o_norm_ = Norm(builder.child("o_norm", "OlmoHybridRMSNormGated"), nullptr, {sizes_.value_head_dim});
   }
 
-  AttentionOutputs operator()(const Tensor& given, const Tensor& attention_mask) const {
+  AttentionOutputs operator()(const Tensor& given, const PositionEmbeddings& positions,
+                              const Tensor& attention_mask) const {
     ModuleCall call(given.context(), module_);
     const Tensor hidden_states = apply_mask_to_padding_states(call.keyword(given), attention_mask);
     const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), keys = sizes_.key_size(),
@@ -148,7 +149,7 @@ class DeltaNet {
       step = activation_of_input(Op::softplus, Op::softplus_backward, step, false);
       g = mul(rate, step);
     }
-    Tensor output = chunk_gated_delta_rule({q, k, v, g, beta}, false).core_attn_out;
+    Tensor output = chunk_gated_delta_rule({q, k, v, g, beta}, false, documents_of(positions)).core_attn_out;
     Tensor gate = g_proj_(hidden_states);
     const std::int64_t rows = batch * length * sizes_.num_value_heads;
     output = reshape(output, {rows, sizes_.value_head_dim});
@@ -181,10 +182,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const OlmoHybri
     layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
     layer->input_norm = norm("input_layernorm");
     layer->feedforward_norm = norm("post_attention_layernorm");
-    const DeltaNet linear_attn(builder.child("linear_attn", "OlmoHybridGatedDeltaNet"), c);
-    layer->self_attn = [linear_attn](const Tensor& hidden_states, const PositionEmbeddings&, const Tensor& mask) {
-      return linear_attn(hidden_states, mask);
-    };
+    layer->self_attn = DeltaNet(builder.child("linear_attn", "OlmoHybridGatedDeltaNet"), c);
     return layer;
   }
   builder.context->log.modules[builder.module].type = kAttentionLayer;

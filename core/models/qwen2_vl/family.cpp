@@ -33,7 +33,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.finetune = {{"visual.patch_embed", "visual.blocks"}, {}, {}};
   t.image_keys = {"image_size", "grid_thw", "frames", "min_pixels", "max_pixels"};
   t.oldest_transformers = {5, 23, 0};
-  t.allow({Feature::quantization, Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::image_preferences, Feature::packing});
   t.no_split_modules.emplace_back(c.names->block);
   t.refuse(Feature::liger, "inconsistent", liger_import_error(t));
   // get_rope_index reads a grid for each image of the whole conversation, get_image_features those of new images,

@@ -46,7 +46,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_experts = c.text.experts.num_experts != 0;
   if (!t.has_experts) t.allow({Feature::image_preferences});
   t.balances_experts = c.text.experts.balances;
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::packing});
   if (c.of == &kQwen35)
     t.refuse(Feature::liger, "inconsistent",
              "liger-kernel 0.8.5 stops at " + t.class_name +

@@ -58,6 +58,32 @@ TEST_CASE("What installed kernels cannot run yet, or never, is refused", "[job]"
   }
 }
 
+TEST_CASE("TRL's packed samples need the installed kernels, which keep documents apart", "[job]") {
+  const auto packed = [](const json& kernels) {
+    json job = job_with("qwen3.5-35b-a3b-text", kernels);
+    job["data"] = {{"packed", {{400, 600, 24}}}};
+    job["training"] = {{"loop", "trl.SFTTrainer"}};
+    return job;
+  };
+  for (const json& kernels : {json(), json{{"linear_attention", "packages"}}}) {
+    const Error error = refusal_of(packed(kernels));
+    CHECK(error.code == "inconsistent");
+    CHECK(error.pointer == "/runtime/kernels");
+  }
+  CHECK(parse_job(packed("packages").dump()));
+}
+
+TEST_CASE("Samples with images are not packed", "[job]") {
+  json job = {{"model", {{"preset", "gemma-3-4b"}}},
+              {"data", {{"packed", {{400, 600, 24}}}}},
+              {"training", {{"loop", "trl.SFTTrainer"}}}};
+  CHECK(refusal_of(job).pointer == "/data/images_per_sample");
+  job["data"]["images_per_sample"] = 0;
+  CHECK(parse_job(job.dump()));
+  job["training"] = {{"attention", "flash_attention_2"}};
+  CHECK(refusal_of(job).pointer == "/data/packed");
+}
+
 TEST_CASE("Installed kernels of the delta rule need less, and mean nothing to a model that calls none", "[job]") {
   CHECK(allocated(job_with(kQwen, "packages")) < allocated(job_with(kQwen, "torch")));
   CHECK(allocated(job_with("llama-3-8b", "packages")) == allocated(job_with("llama-3-8b", "torch")));
