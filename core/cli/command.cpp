@@ -194,7 +194,7 @@ int run_log(const JobOptions& options, bool work) {
   if (!job) return bad_input(job.error().pointer, job.error().message);
   const Simulation simulation = simulate(*job, resolve_behaviours(job->runtime), false);
   if (simulation.refusal) return bad_input(simulation.refusal->pointer, simulation.refusal->message);
-  print(work ? work_log(simulation.log) : event_log(simulation.log));
+  print(work ? work_log(simulation.log, find_speed(job->gpu.id)) : event_log(simulation.log));
   return kFits;
 }
 

@@ -1,10 +1,13 @@
 #include "cli/event_log.h"
 
 #include <array>
+#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "report/report.h"
 #include "report/work.h"
+#include "time/kernel_time.h"
 
 namespace oometer::cli {
 
@@ -40,8 +43,10 @@ std::string event_log(const Log& log) {
   return out;
 }
 
-std::string work_log(const Log& log) {
+std::string work_log(const Log& log, const GpuSpeed* gpu) {
   std::string out;
+  std::optional<KernelTimes> kernels;
+  if (gpu) kernels.emplace(*gpu);
   for (std::size_t p = 0; p < log.phases.size(); ++p) {
     const PhaseMark& phase = log.phases[p];
     const WorkMark end = p + 1 < log.phases.size() ? log.phases[p + 1].work : log.work.mark();
@@ -71,6 +76,11 @@ std::string work_log(const Log& log) {
       if (work.kind == WorkKind::communication) {
         add("ranks", product.n);
         add("sent", product.sent);
+      }
+      if (kernels && work.kind != WorkKind::none) {
+        const KernelTime time = kernels->of(log.work, work);
+        add("ns", std::llround(time.seconds * 1e9));
+        out += std::string(", \"bound\": \"") + (time.is_compute_bound ? "compute" : "memory") + "\"";
       }
       out += work.recomputed ? ", \"recomputed\": true}\n" : "}\n";
     }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "time/gpu_speed.h"
 #include "trace/log.h"
 
 namespace oometer::cli {
@@ -10,7 +11,7 @@ namespace oometer::cli {
 std::string event_log(const Log& log);
 
 /// The work of its operators, one JSON object a line. `times`: how often, where blocks or micro-steps were not
-/// executed.
-std::string work_log(const Log& log);
+/// executed. On a GPU whose kernels were measured also what one takes (`ns`), and whether FLOPs or bytes bound it.
+std::string work_log(const Log& log, const GpuSpeed* gpu);
 
 }  // namespace oometer::cli

@@ -164,6 +164,12 @@ void time_line(std::string& out, const OrderedJson& report) {
   if (generates) text += ", prefill " + seconds("prefill") + ", " + seconds("per_token") + " a token";
   line(out, "%s, %.0f tokens/s, MFU %.0f %%.", text.c_str(), found->value("tokens_per_second", 0.0),
        100 * found->value("mfu", 0.0));
+  const OrderedJson& used = found->at("utilization");
+  const auto percent = [&](const char* key) { return 100 * used.at(key).get<double>(); };
+  line(out,
+       "Busy: the GPU %.0f %% of the time, its multiprocessors %.0f %% (with %.0f %% of their warps), its tensor cores "
+       "%.0f %%, its memory %.0f %%.",
+       percent("gract"), percent("smact"), percent("smocc"), percent("tenso"), percent("drama"));
 }
 
 /// "8 processes need 312.40 GiB of 256.00 GiB while training".

@@ -65,6 +65,18 @@ std::string decimal(double number, int decimals) {
 
 constexpr int kMicroseconds = 6;
 
+void write_utilization(JsonWriter& writer, const Utilization& its) {
+  writer.key("utilization");
+  writer.begin_object();
+  write_decimal(writer, "gputl", its.active, 4);
+  write_decimal(writer, "gract", its.active, 4);
+  write_decimal(writer, "smact", its.smact, 4);
+  write_decimal(writer, "smocc", its.smocc, 4);
+  write_decimal(writer, "tenso", its.tenso, 4);
+  write_decimal(writer, "drama", its.drama, 4);
+  writer.end_object();
+}
+
 void write_time(JsonWriter& writer, const Job& job, const JobTime& time) {
   const StepTime& step = time.step;
   writer.begin_object();
@@ -93,6 +105,7 @@ void write_time(JsonWriter& writer, const Job& job, const JobTime& time) {
       write_decimal(writer, work_kind_name(static_cast<WorkKind>(kind)), step.by_kind[kind], kMicroseconds);
   if (step.idle > 0) write_decimal(writer, "idle", step.idle, kMicroseconds);
   writer.end_object();
+  write_utilization(writer, step.utilization);
   writer.end_object();
 }
 
@@ -130,7 +143,8 @@ JobTime job_time(const Job& job, const Log& log) {
   time.unknown = untimed(job, gpu);
   if (!time.unknown.empty()) return time;
   StepTime& step = time.step;
-  step = step_time(log, *gpu, job.training.gradient_accumulation_steps, job.parallel.strategy == Strategy::ddp);
+  const Device device{job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)};
+  step = step_time(log, *gpu, device, job.training.gradient_accumulation_steps, job.parallel.strategy == Strategy::ddp);
   if (step.peak_flops == 0) {
     time.unknown = job.gpu.name + " has no units for products of this dtype, and what it does instead was not measured";
     return time;

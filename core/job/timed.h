@@ -38,7 +38,9 @@ void write_seconds(JsonWriter& json, const JobTime& time);
 ///
 /// `step`, `low`, `high`: seconds; `by_kind`: seconds, with `communication` (what no computation hides) and `idle` (the
 /// GPU waits for the host), which sum to `step`; `tokens_per_second`: JobTime's; `mfu`, `hfu`: flops.model and
-/// flops.hardware a second, of the data sheet's; `flops`, `bytes_moved` and `bytes_sent`: of one GPU.
+/// flops.hardware a second, of the data sheet's; `flops`, `bytes_moved` and `bytes_sent`: of one GPU; `utilization`:
+/// {"gputl", "gract", "smact", "smocc", "tenso", "drama"}, fractions that are averages of the step
+/// (time/utilization.h).
 std::string timed_estimate_json(std::string_view job, const EstimateOptions& options = {});
 
 /// The time alone, {"time": as above, "notes": [texts]}, or {"error": {...}}. Never throws.

@@ -120,9 +120,9 @@ KernelTime KernelTimes::product(const WorkProduct& product, const Work& work) co
   if (odd && hopper) reached = product.odd_rows == OddRows::result ? kOddResult : kOddOperands;
   const double computes = static_cast<double>(product.flops) / reached,
                moves = bytes_of(work) / (gpu_.memory * kGiga * rate.bytes);
-  return {
-      rate.launch_us * kMicro + std::sqrt(computes * computes + moves * moves),
-      !convolves && gpu_.is_that_chip && (half ? rates_.is_known.half : rates_.is_known.single) && (!odd || hopper)};
+  return {rate.launch_us * kMicro + std::sqrt(computes * computes + moves * moves),
+          !convolves && gpu_.is_that_chip && (half ? rates_.is_known.half : rates_.is_known.single) && (!odd || hopper),
+          computes > moves};
 }
 
 KernelTime KernelTimes::attention(const WorkProduct& product, const Work& work) const {
@@ -140,7 +140,7 @@ KernelTime KernelTimes::attention(const WorkProduct& product, const Work& work) 
   const double computes = static_cast<double>(product.flops) / reached * (1 + rate.tokens / keys),
                moves = bytes_of(work) / (gpu_.memory * kGiga * rates_.rates.elementwise);
   return {rate.launch_us * kMicro + std::max(computes, moves),
-          half && flash && gpu_.is_that_chip && rates_.is_known.attention};
+          half && flash && gpu_.is_that_chip && rates_.is_known.attention, computes > moves};
 }
 
 KernelTime KernelTimes::collective(const WorkProduct& product, const Work& work) const {

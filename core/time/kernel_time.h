@@ -8,7 +8,8 @@ namespace oometer {
 
 struct KernelTime {
   double seconds = 0;
-  bool is_measured = true;  ///< false: of no kernel like it, or on no such chip, was the time measured
+  bool is_measured = true;        ///< false: of no kernel like it, or on no such chip, was the time measured
+  bool is_compute_bound = false;  ///< its FLOPs take longer than its bytes
 };
 
 /// The times of one GPU's kernels.

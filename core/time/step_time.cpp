@@ -90,6 +90,18 @@ struct Pace {
   double host = 0, gpu = 0;  ///< when either is done with what was added
 };
 
+/// Of a step, before its sums are divided by the steps. `busy`: seconds of kernels by what they take of the GPU.
+Utilization utilization_of(const StepTime& step, Occupation busy, const Occupation& of_communication) {
+  busy.add(of_communication, step.by_kind[static_cast<std::size_t>(WorkKind::communication)]);
+  const double seconds = step.seconds;
+  return {
+      .active = (seconds - step.idle + active_while_idle(step.idle, static_cast<double>(step.work.kernels))) / seconds,
+      .smact = busy.multiprocessors / seconds,
+      .smocc = busy.warps / seconds,
+      .tenso = busy.tensor_cores / seconds,
+      .drama = busy.memory / seconds};
+}
+
 bool is_timed(const PhaseMark& phase, int first, int last) {
   return phase.iteration >= first && phase.iteration <= last && phase.name != PhaseName::init &&
          phase.name != PhaseName::batch && phase.name != PhaseName::evaluation && phase.name != PhaseName::saving;
@@ -97,7 +109,8 @@ bool is_timed(const PhaseMark& phase, int first, int last) {
 
 }  // namespace
 
-StepTime step_time(const Log& log, const GpuSpeed& gpu, std::int64_t micro_steps, bool overlaps_reduction) {
+StepTime step_time(const Log& log, const GpuSpeed& gpu, const Device& device, std::int64_t micro_steps,
+                   bool overlaps_reduction) {
   StepTime step;
   if (log.phases.empty()) return step;
   const bool infers = log.phases.back().name == PhaseName::decode || log.phases.back().name == PhaseName::prefill;
@@ -116,6 +129,8 @@ StepTime step_time(const Log& log, const GpuSpeed& gpu, std::int64_t micro_steps
   const std::vector<std::int64_t> times = log.work.times(ranges);
 
   const KernelTimes kernels(gpu);
+  const Occupations occupations(gpu, device);
+  Occupation busy;
   std::array<PhaseTime, static_cast<std::size_t>(PhaseName::decode) + 1> phases{};
   std::array<double, 8> flops_of_dtype{};
   std::size_t phase = 0;
@@ -142,7 +157,10 @@ StepTime step_time(const Log& log, const GpuSpeed& gpu, std::int64_t micro_steps
     pace.add(asks, is_beside ? 0 : kernel.seconds * count);
     of_phase().host += asks;
     of_phase().add(work, kernel, count, is_beside);
-    if (work.kind == WorkKind::communication) step.on_links += kernel.seconds * count;
+    if (work.kind == WorkKind::communication)
+      step.on_links += kernel.seconds * count;
+    else if (!is_beside)
+      busy.add(occupations.of(log.work, work, kernel.seconds), kernel.seconds * count);
     if (!kernel.is_measured) step.unmeasured += kernel.seconds * count;
     step.work.add(log.work, work, times[i]);
     flops_of_dtype[static_cast<std::size_t>(work.dtype)] += count * static_cast<double>(log.work.product(work).flops);
@@ -158,6 +176,7 @@ StepTime step_time(const Log& log, const GpuSpeed& gpu, std::int64_t micro_steps
     if (static_cast<PhaseName>(name) == PhaseName::prefill) step.prefill = step.seconds - before;
     if (static_cast<PhaseName>(name) == PhaseName::decode) step.decode = step.seconds - before;
   }
+  if (step.seconds > 0) step.utilization = utilization_of(step, busy, occupations.of_communication());
   for (double* seconds : {&step.seconds, &step.idle, &step.unmeasured, &step.on_links}) *seconds /= steps;
   for (double& seconds : step.by_kind) seconds /= steps;
   for (std::int64_t* sum : {&step.work.kernels, &step.work.executed, &step.work.hardware, &step.work.model,

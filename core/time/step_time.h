@@ -5,6 +5,7 @@
 
 #include "report/work.h"
 #include "time/gpu_speed.h"
+#include "time/utilization.h"
 #include "trace/log.h"
 
 /// The time of an optimizer step, or of a generation: the kernels of its log one after the other on their streams, and
@@ -22,10 +23,12 @@ struct StepTime {
   WorkSum work;                              ///< of one step, or turn
   DType dtype = DType::float32;              ///< of most of its products
   double peak_flops = 0;                     ///< per second, of that dtype
+  Utilization utilization;
 };
 
 /// Of training the mean of all optimizer steps after the first, of inference the last turn. `micro_steps`: forward
 /// passes in a step. `overlaps_reduction`: DDP's, whose collectives run beside backward.
-StepTime step_time(const Log& log, const GpuSpeed& gpu, std::int64_t micro_steps, bool overlaps_reduction);
+StepTime step_time(const Log& log, const GpuSpeed& gpu, const Device& device, std::int64_t micro_steps,
+                   bool overlaps_reduction);
 
 }  // namespace oometer

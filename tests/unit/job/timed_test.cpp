@@ -69,6 +69,27 @@ TEST_CASE("Where kernels are small the GPU waits for the host, longer for a chec
   CHECK(idle(checkpointed, 1) > 2 * idle(kInBf16, 1));
 }
 
+TEST_CASE("How busy the GPU is follows from its kernels", "[job][time]") {
+  const auto used = [](const std::string& training, const std::string& more, int batch = 4) {
+    return llama(training, more, batch)["time"]["utilization"];
+  };
+  const json full = used(kInBf16, kOnA100, 16), little = used(kInBf16, R"(, "gpu": {"name": "h200"})", 1);
+  for (const json& its : {full, little, used(kInBf16, R"(, "parallel": {"strategy": "ddp", "data": 8})" + kOnA100),
+                          used(kInBf16, R"(, "task": "inference", "inference": {"new_tokens": 9})" + kOnA100)}) {
+    CHECK(its["gputl"] == its["gract"]);
+    CHECK(its["gract"] <= 1);
+    CHECK(its["gract"] >= its["smact"]);
+    CHECK(its["smact"] > its["smocc"]);
+    for (const char* key : {"smocc", "tenso", "drama"}) CHECK(its[key] > 0);
+  }
+  CHECK(full["gract"] > 0.98);
+  CHECK(full["smact"] > 0.95);
+  CHECK(little["gract"] < 0.8);
+  const json time = llama(kInBf16, kOnA100, 16)["time"];
+  CHECK(time["utilization"]["tenso"].get<double>() == Catch::Approx(time["hfu"].get<double>()).epsilon(0.02));
+  CHECK(used(R"("precision": "fp32")", kOnA100)["tenso"] == 0);
+}
+
 TEST_CASE("Recomputation is in hfu and not in mfu", "[job][time]") {
   const json time = llama(R"("precision": "bf16", "activation_checkpointing": "non-reentrant")", kOnA100)["time"];
   CHECK(time["hfu"] > time["mfu"]);

@@ -52,6 +52,7 @@ TEST_CASE("A large product takes its FLOPs' time, a small one its launch", "[tim
   const KernelTime large =
       time_of("a100-80gb", of(Op::mm, WorkKind::gemm, DType::bfloat16, 6 * 8192 * 8192), square(8192));
   CHECK(large.is_measured);
+  CHECK(large.is_compute_bound);
   // aiconfigurator's bin of M = N = K = 8192 on an A100: 0.77 to 0.79 of 312 TFLOP/s.
   CHECK(large.seconds == Catch::Approx(2.0 * 8192 * 8192 * 8192 / (0.78 * 312e12)).epsilon(0.05));
   CHECK(time_of("a100-80gb", of(Op::mm, WorkKind::gemm, DType::bfloat16, 96), square(4)).seconds < 10e-6);

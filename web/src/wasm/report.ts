@@ -57,6 +57,18 @@ export interface RankRow {
   reported: boolean;
 }
 
+/** Of the GPU, as NVIDIA's tools show it; averages of the step, of 1. */
+export interface Utilization {
+  /** Of the time in which the GPU is active, as nvidia-smi says it, and as DCGM does. */
+  gputl: number;
+  gract: number;
+  /** Multiprocessors that have work, and their warps. */
+  smact: number;
+  smocc: number;
+  tenso: number;
+  drama: number;
+}
+
 /** How long an optimizer step takes (the mean of those after the first), of inference a turn; seconds. */
 export interface StepTime {
   step: number;
@@ -74,6 +86,7 @@ export interface StepTime {
   bytes_sent: number;
   /** They sum to `step`; `communication`: what no computation hides; `idle`: the GPU waits for the host. */
   by_kind: Record<string, number>;
+  utilization: Utilization;
 }
 
 /** What the job's processes need of a machine's memory (docs/host.md). Bytes. */
