@@ -151,6 +151,33 @@ void list(std::string& out, const OrderedJson& report, const char* key, const ch
     out += "  - " + (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
 }
 
+/// Three digits, or a whole number: "0.0312", "17285".
+std::string plain(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, value < 100 ? "%.3g" : "%.0f", value);
+  return text;
+}
+
+/// "0.0312 kWh, price 0.0892": of what a job's `cost` says.
+std::string cost_words(const OrderedJson& cost) {
+  std::string text;
+  if (cost.contains("energy_kwh")) text = plain(cost.at("energy_kwh").get<double>()) + " kWh";
+  if (cost.contains("price")) text += (text.empty() ? "price " : ", price ") + plain(cost.at("price").get<double>());
+  return text;
+}
+
+void cost_lines(std::string& out, const OrderedJson& time) {
+  if (const auto found = time.find("per_million_tokens"); found != time.end())
+    line(out, "Cost: %s a step; %s a million tokens.", cost_words(time).c_str(), cost_words(*found).c_str());
+  if (const auto found = time.find("training"); found != time.end()) {
+    const double days = found->value("days", 0.0), step = time.value("step", 0.0);
+    const auto with = [&](const char* key) { return plain(days * time.value(key, 0.0) / step); };
+    const std::string cost = cost_words(*found);
+    line(out, "Training on %lld tokens: %s days (%s to %s)%s%s.", static_cast<long long>(bytes_of(*found, "tokens")),
+         plain(days).c_str(), with("low").c_str(), with("high").c_str(), cost.empty() ? "" : ", ", cost.c_str());
+  }
+}
+
 /// How long a step, or a generation, takes; where that is not known, a note says why.
 void time_line(std::string& out, const OrderedJson& report) {
   const auto found = report.find("time");
@@ -170,6 +197,7 @@ void time_line(std::string& out, const OrderedJson& report) {
        "Busy: the GPU %.0f %% of the time, its multiprocessors %.0f %% (with %.0f %% of their warps), its tensor cores "
        "%.0f %%, its memory %.0f %%.",
        percent("gract"), percent("smact"), percent("smocc"), percent("tenso"), percent("drama"));
+  cost_lines(out, *found);
 }
 
 /// "8 processes need 312.40 GiB of 256.00 GiB while training".

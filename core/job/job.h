@@ -46,6 +46,15 @@ struct HostConfig {
   bool operator==(const HostConfig&) const = default;
 };
 
+/// What a person pays for a GPU, and how far the training goes.
+struct CostConfig {
+  std::optional<double> watts;           ///< of one GPU, as the job draws them
+  std::optional<double> price_per_hour;  ///< of one GPU, in any currency
+  std::optional<std::int64_t> tokens;    ///< of the whole training, by which time and price are told
+
+  bool operator==(const CostConfig&) const = default;
+};
+
 struct Job {
   ModelChoice model;
   Task task = Task::train;
@@ -58,6 +67,7 @@ struct Job {
   HostConfig host;
   Runtime runtime;
   Calibration calibration;
+  CostConfig cost;
   std::string ds_config_json;  ///< `parallel.ds_config` as the job gave it, canonical; "" if none
 
   std::vector<std::string> assumptions;  ///< defaults that the answer rests on and the job did not say

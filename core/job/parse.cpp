@@ -182,6 +182,7 @@ Result<Job> read_job(const json& document) {
   job.calibration = read_calibration(reader.object("calibration"));
   job.gpu = read_gpu(reader.object("gpu"));
   job.host = read_host(reader.object("host"));
+  job.cost = read_cost(reader.object("cost"));
   if (!reader.has("model"))
     reader.fail("model", "missing", "found nothing; expected {\"preset\": NAME} or {\"config\": {...}}");
 

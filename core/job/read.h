@@ -22,6 +22,7 @@ Runtime read_runtime(ConfigReader reader);
 Calibration read_calibration(ConfigReader reader);
 Gpu read_gpu(ConfigReader reader);
 HostConfig read_host(ConfigReader reader);
+CostConfig read_cost(ConfigReader reader);
 
 /// The job's model, and the sequence length that its preset is used with (0: no preset or none).
 /// `scores`: what is trained is a reward model of it.

@@ -56,6 +56,13 @@ Calibration read_calibration(ConfigReader reader) {
   return calibration;
 }
 
+CostConfig read_cost(ConfigReader reader) {
+  CostConfig cost;
+  read_fields(reader, settings::cost_section, cost);
+  reader.finish();
+  return cost;
+}
+
 namespace {
 
 /// "512GiB" in bytes; none: it says no size.

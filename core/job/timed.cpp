@@ -58,12 +58,41 @@ double tokens_of(const Job& job) {
 std::string decimal(double number, int decimals) {
   std::int64_t scale = 1;
   for (int i = 0; i < decimals; ++i) scale *= 10;
-  const std::int64_t whole = std::llround(std::min(number, 1e12) * static_cast<double>(scale));
+  const std::int64_t whole = std::llround(std::min(number * static_cast<double>(scale), 1e18));
   std::string rest = std::to_string(whole % scale + scale).substr(1);
   return std::to_string(whole / scale) + "." + rest;
 }
 
-constexpr int kMicroseconds = 6;
+constexpr int kMicroseconds = 6, kNanos = 9;
+
+/// Energy and price of what takes so many hours of GPUs.
+void write_cost(JsonWriter& writer, const CostConfig& cost, double gpu_hours) {
+  if (cost.watts) write_decimal(writer, "energy_kwh", *cost.watts / 1000 * gpu_hours, kNanos);
+  if (cost.price_per_hour) write_decimal(writer, "price", *cost.price_per_hour * gpu_hours, kNanos);
+}
+
+void write_costs(JsonWriter& writer, const Job& job, const JobTime& time) {
+  constexpr double kHour = 3600, kDay = 24 * kHour, kMillion = 1e6;
+  const CostConfig& cost = job.cost;
+  const auto gpus = static_cast<double>(job.parallel.world_size());
+  const double of_token = gpus / kHour / time.tokens_per_second;
+  write_cost(writer, cost, gpus / kHour * time.step.seconds);
+  if (cost.watts || cost.price_per_hour) {
+    writer.key("per_million_tokens");
+    writer.begin_object();
+    write_cost(writer, cost, kMillion * of_token);
+    writer.end_object();
+  }
+  if (cost.tokens && job.task == Task::train) {
+    const auto tokens = static_cast<double>(*cost.tokens);
+    writer.key("training");
+    writer.begin_object();
+    writer.member("tokens", *cost.tokens);
+    write_decimal(writer, "days", tokens / time.tokens_per_second / kDay, kMicroseconds);
+    write_cost(writer, cost, tokens * of_token);
+    writer.end_object();
+  }
+}
 
 void write_utilization(JsonWriter& writer, const Utilization& its) {
   writer.key("utilization");
@@ -106,6 +135,7 @@ void write_time(JsonWriter& writer, const Job& job, const JobTime& time) {
   if (step.idle > 0) write_decimal(writer, "idle", step.idle, kMicroseconds);
   writer.end_object();
   write_utilization(writer, step.utilization);
+  write_costs(writer, job, time);
   writer.end_object();
 }
 

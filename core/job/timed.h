@@ -40,7 +40,8 @@ void write_seconds(JsonWriter& json, const JobTime& time);
 /// GPU waits for the host), which sum to `step`; `tokens_per_second`: JobTime's; `mfu`, `hfu`: flops.model and
 /// flops.hardware a second, of the data sheet's; `flops`, `bytes_moved` and `bytes_sent`: of one GPU; `utilization`:
 /// {"gputl", "gract", "smact", "smocc", "tenso", "drama"}, fractions that are averages of the step
-/// (time/utilization.h).
+/// (time/utilization.h). Where the job has a `cost`, of all its GPUs: `energy_kwh` and `price` of a step,
+/// `per_million_tokens` {"energy_kwh", "price"}, `training` {"tokens", "days", "energy_kwh", "price"}.
 std::string timed_estimate_json(std::string_view job, const EstimateOptions& options = {});
 
 /// The time alone, {"time": as above, "notes": [texts]}, or {"error": {...}}. Never throws.

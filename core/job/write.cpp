@@ -266,6 +266,7 @@ std::string to_json(const Job& job) {
   if (runtime.value("kernels", "-").empty()) runtime["kernels"] = write_kernels(job.runtime.kernels);
   put_object(out, "runtime", std::move(runtime));
   put_object(out, "calibration", write_fields(settings::calibration_section, job.calibration));
+  put_object(out, "cost", write_fields(settings::cost_section, job.cost));
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -16,7 +16,16 @@ it('a step has a time with its range, and what takes it', async () => {
   const kinds = await section().locator('tbody th').allInnerTexts();
   expect(kinds).toContain('Matrix products');
   expect(kinds).toContain('Attention');
+  expect(await text()).toMatch(/How busy the GPU is\s+GPU\s+\d+ %/);
+  expect(kinds).toContain('Tensor cores');
   expect(await accessibility()).toEqual([]);
+});
+
+it('a price, a power and tokens say what a training costs', async () => {
+  await visit('#v1?watts=650&price=2.5&tokens=1000000000');
+  await section().getByText('1,000,000,000 tokens').waitFor();
+  expect(await text()).toMatch(/One step costs\s+[\d.,]+ kWh, price [\d.,]+/);
+  expect(await text()).toMatch(/1,000,000,000 tokens\s+[\d.,]+ days [\d.,]+ to [\d.,]+\s+[\d.,]+ kWh, price [\d.,]+/);
 });
 
 it('a generation has the first token and the others', async () => {

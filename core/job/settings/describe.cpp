@@ -23,7 +23,8 @@ constexpr const SectionWords* kSections[] = {
     &settings::ia3_words,           &settings::quantization_words, &settings::inference_words,
     &settings::cache_words,         &settings::parallel_words,     &settings::ddp_words,
     &settings::fsdp_words,          &settings::gpu_words,          &settings::host_words,
-    &settings::runtime_words,       &settings::kernels_words,      &settings::calibration_words};
+    &settings::runtime_words,       &settings::kernels_words,      &settings::calibration_words,
+    &settings::cost_words};
 
 const SectionWords* words_of(const Section* section) {
   for (const SectionWords* words : kSections)

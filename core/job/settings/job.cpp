@@ -25,6 +25,7 @@ constexpr Setting kJobRows[] = {
     {.key = "host", .takes = any(0) | host_section, .words = "The machine that the GPUs are in"},
     {.key = "runtime", .takes = any(0) | runtime_section, .words = "Whose code runs, in which versions"},
     {.key = "calibration", .takes = any(0) | calibration_section, .words = "What was measured", .applies = {kTrains}},
+    {.key = "cost", .takes = any(0) | cost_section, .words = "What a GPU costs, and how far the training goes"},
 };
 
 constexpr Setting kModelRows[] = {
@@ -399,6 +400,33 @@ constexpr Setting kCalibrationRows[] = {
      .link = "measured"},
 };
 
+constexpr double kMostWatts = 10'000, kMostPrice = 1'000'000;
+constexpr std::int64_t kMostTokens = 1'000'000'000'000'000;
+
+constexpr Setting kCostRows[] = {
+    {.key = "watts",
+     .takes = in<&CostConfig::watts>(1, kMostWatts),
+     .words = "Power of one GPU, as the job draws it (nvidia-smi shows it): the report then has the energy of a step",
+     .unit = "W",
+     .option = "--watts",
+     .label = "Power of a GPU",
+     .link = "watts"},
+    {.key = "price_per_hour",
+     .takes = in<&CostConfig::price_per_hour>(0, kMostPrice),
+     .words = "Price of one GPU for an hour, in any currency: the report then has the price of a step",
+     .option = "--price-per-hour",
+     .label = "Price of a GPU-hour",
+     .link = "price"},
+    {.key = "tokens",
+     .takes = in<&CostConfig::tokens>(Range{1, kMostTokens}),
+     .words = "Tokens that the whole training takes, padding too: the report then has its days, energy and price",
+     .unit = "tokens",
+     .option = "--tokens",
+     .label = "Tokens to train on",
+     .link = "tokens",
+     .applies = {kTrains}},
+};
+
 }  // namespace
 
 constexpr SectionOf<Job> job_section{{"", fields<Job, kJobRows>}};
@@ -409,6 +437,7 @@ constexpr SectionOf<HostConfig> host_section{{"/host", fields<HostConfig, kHostR
 constexpr SectionOf<Runtime> runtime_section{{"/runtime", fields<Runtime, kRuntimeRows>, remedies<kRuntimeRows>}};
 constexpr SectionOf<Kernels> kernels_section{{"/runtime/kernels", fields<Kernels, kKernelsRows>}};
 constexpr SectionOf<Calibration> calibration_section{{"/calibration", fields<Calibration, kCalibrationRows>}};
+constexpr SectionOf<CostConfig> cost_section{{"/cost", fields<CostConfig, kCostRows>}};
 
 constexpr SectionWords job_words{job_section, "What a person asks oometer about: one training run, or one conversation",
                                  kJobRows, defaults_of<Job>};
@@ -428,5 +457,7 @@ constexpr SectionWords calibration_words{
     "What a measurement of a run says, for jobs like it; total, interval and verdict "
     "of the report use it",
     kCalibrationRows, defaults_of<Calibration>};
+constexpr SectionWords cost_words{cost_section, "What a GPU costs, for the energy and the price of a job's time",
+                                  kCostRows, defaults_of<CostConfig>};
 
 }  // namespace oometer::settings

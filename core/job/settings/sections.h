@@ -29,10 +29,11 @@ extern const SectionOf<HostConfig> host_section;
 extern const SectionOf<Runtime> runtime_section;
 extern const SectionOf<Kernels> kernels_section;
 extern const SectionOf<Calibration> calibration_section;
+extern const SectionOf<CostConfig> cost_section;
 
 extern const SectionWords job_words, model_words, data_words, training_words, loop_words, trainer_arguments_words,
     precision_words, optimizer_words, optimizer_arguments_words, checkpointing_words, liger_words, lora_words,
     ia3_words, quantization_words, inference_words, cache_words, parallel_words, ddp_words, fsdp_words, gpu_words,
-    host_words, runtime_words, kernels_words, calibration_words;
+    host_words, runtime_words, kernels_words, calibration_words, cost_words;
 
 }  // namespace oometer::settings

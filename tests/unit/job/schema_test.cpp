@@ -42,7 +42,7 @@ TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   const json root = schema()["properties"];
   CHECK(parser_keys("") == keys_of(root));
   for (const char* part :
-       {"model", "data", "training", "inference", "parallel", "gpu", "host", "runtime", "calibration"}) {
+       {"model", "data", "training", "inference", "parallel", "gpu", "host", "runtime", "calibration", "cost"}) {
     INFO(part);
     CHECK(parser_keys(std::string("/") + part) == keys_of(root[part]["properties"]));
   }

@@ -90,6 +90,36 @@ TEST_CASE("How busy the GPU is follows from its kernels", "[job][time]") {
   CHECK(used(R"("precision": "fp32")", kOnA100)["tenso"] == 0);
 }
 
+TEST_CASE("Energy and price are of all GPUs, for a step and for tokens", "[job][time]") {
+  const auto timed = [](const std::string& more) { return llama(kInBf16, more + kOnA100); };
+  const json plain = timed("")["time"];
+  for (const char* key : {"energy_kwh", "price", "per_million_tokens", "training"}) CHECK_FALSE(plain.contains(key));
+  const json time = timed(R"(, "cost": {"watts": 400, "price_per_hour": 3, "tokens": 1000000000})")["time"];
+  const double hours = time["step"].get<double>() / 3600, tokens = time["tokens_per_second"];
+  CHECK(time["energy_kwh"].get<double>() == Catch::Approx(0.4 * hours).epsilon(1e-4));
+  CHECK(time["price"].get<double>() == Catch::Approx(3 * hours).epsilon(1e-4));
+  CHECK(time["per_million_tokens"]["price"].get<double>() == Catch::Approx(3 * 1e6 / tokens / 3600).epsilon(1e-4));
+  CHECK(time["training"]["tokens"] == 1'000'000'000);
+  CHECK(time["training"]["days"].get<double>() == Catch::Approx(1e9 / tokens / 86400).epsilon(1e-4));
+  CHECK(time["training"]["energy_kwh"].get<double>() == Catch::Approx(0.4 * 1e9 / tokens / 3600).epsilon(1e-4));
+  const json eight = timed(R"(, "parallel": {"strategy": "ddp", "data": 8}, "cost": {"price_per_hour": 3})")["time"];
+  CHECK(eight["price"].get<double>() == Catch::Approx(8 * 3 * eight["step"].get<double>() / 3600).epsilon(1e-4));
+  CHECK_FALSE(eight.contains("energy_kwh"));
+  CHECK_FALSE(eight.contains("training"));
+  const json days = timed(R"(, "cost": {"tokens": 1000000})")["time"];
+  CHECK(days["training"].size() == 2);
+  CHECK_FALSE(days.contains("per_million_tokens"));
+}
+
+TEST_CASE("A price or a power that cannot be is refused by its key", "[job][time]") {
+  const auto refused = [](const char* cost) { return llama(kInBf16, std::string(", \"cost\": ") + cost)["error"]; };
+  CHECK(refused(R"({"price_per_hour": -2})")["pointer"] == "/cost/price_per_hour");
+  CHECK(refused(R"({"price_per_hour": "two"})")["code"] == "wrong-type");
+  CHECK(refused(R"({"watts": 0})")["message"].get<std::string>().find("from 1") != std::string::npos);
+  CHECK(refused(R"({"tokens": 1.5})")["pointer"] == "/cost/tokens");
+  CHECK(refused(R"({"euro": 1})")["pointer"] == "/cost/euro");
+}
+
 TEST_CASE("Recomputation is in hfu and not in mfu", "[job][time]") {
   const json time = llama(R"("precision": "bf16", "activation_checkpointing": "non-reentrant")", kOnA100)["time"];
   CHECK(time["hfu"] > time["mfu"]);

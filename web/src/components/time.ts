@@ -1,4 +1,5 @@
 import { css, html, nothing, type TemplateResult } from 'lit';
+import { amount, cost } from '../format/amount';
 import { percent } from '../format/bytes';
 import { seconds } from '../format/seconds';
 import { infers } from '../state/fields';
@@ -6,7 +7,7 @@ import { styles } from '../styles/inline';
 import { figures, shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
 import type { Helper } from '../wasm/helper';
-import type { JobError } from '../wasm/report';
+import type { JobError, Utilization } from '../wasm/report';
 import { readTime, type StepTime, type Timed } from '../wasm/time';
 import { Asked } from './asked';
 import { copyTable } from './copy-table';
@@ -25,6 +26,16 @@ const KINDS: Readonly<Record<string, string>> = {
   communication: 'Waiting for other GPUs',
   idle: 'Waiting for the host',
 };
+
+/** What NVIDIA's tools show, by their names, and what it means. */
+const BUSY: readonly [keyof Utilization, string, string, string][] = [
+  ['gract', 'GRACT, GPU-Util', 'GPU', 'Some kernel runs, however small: what nvidia-smi shows.'],
+  ['smact', 'SMACT', 'Multiprocessors', 'They have work, on average of all.'],
+  ['smocc', 'SMOCC', 'Warps', 'Threads in flight, of the most that fit. Matrix products need few.'],
+  ['tenso', 'TENSO', 'Tensor cores', 'They multiply, at the data sheet’s speed.'],
+  ['drama', 'DRAMA', 'Memory', 'It sends or receives, at the data sheet’s bandwidth.'],
+];
+
 /** How long a step takes, from the kernels that the run launches. */
 export class OometerTime extends Asked<Timed> {
   static override styles = [
@@ -47,7 +58,7 @@ export class OometerTime extends Asked<Timed> {
         font-weight: 400;
       }
       .tools {
-        margin-top: 0.6rem;
+        margin: 0.6rem 0 1rem;
       }
     `,
   ];
@@ -100,6 +111,7 @@ export class OometerTime extends Asked<Timed> {
                   <dd>${seconds(time.per_token)}</dd>
                 </div>`
         }
+        ${this.costs(time, what)}
         <div>
           <dt><abbr title="Model FLOPs utilization: of the GPU’s data sheet">MFU</abbr></dt>
           <dd>${share(time.mfu)}</dd>
@@ -130,7 +142,51 @@ export class OometerTime extends Asked<Timed> {
           </tbody>
         </table>
       </div>
-      <div class="tools">${copyTable(() => this.renderRoot.querySelector('table'))}</div>`;
+      <div class="tools">${copyTable(() => this.renderRoot.querySelector('table'))}</div>
+      <h3 id="busy">How busy the GPU is</h3>
+      <table aria-labelledby="busy">
+        <tbody>
+          ${BUSY.map(
+            ([key, name, label, means]) =>
+              html`<tr>
+                <th scope="row"><abbr title=${name}>${label}</abbr></th>
+                <td class="number">${share(time.utilization[key])}</td>
+                <td class="chart">
+                  <div class="share" .style=${styles({ width: `${(100 * time.utilization[key]).toFixed(2)}%` })}></div>
+                  <div class="small soft">${means}</div>
+                </td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>`;
+  }
+
+  /** Of all GPUs, where the form says what one draws or costs, or how far the training goes. */
+  private costs(time: StepTime, what: string): TemplateResult | typeof nothing {
+    const { per_million_tokens: million, training, step, low, high } = time;
+    const days = (value: number): string => amount((value / step) * (training?.days ?? 0));
+    return html`${
+      million === undefined
+        ? nothing
+        : html`<div>
+              <dt>One ${what} costs</dt>
+              <dd>${cost(time)}</dd>
+            </div>
+            <div>
+              <dt>A million tokens cost</dt>
+              <dd>${cost(million)}</dd>
+            </div>`
+    }${
+      training === undefined
+        ? nothing
+        : html`<div>
+            <dt>${training.tokens.toLocaleString('en-US')} tokens</dt>
+            <dd>
+              ${days(step)} days <span class="range">${days(low)} to ${days(high)}</span>
+              ${million === undefined ? nothing : html`<br />${cost(training)}`}
+            </dd>
+          </div>`
+    }`;
   }
 }
 

@@ -244,6 +244,18 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
     hint: 'Of one machine, in GiB or with its unit (1.5TB): does the job fit there, too?',
     placeholder: 'unknown',
   },
+  watts: {
+    hint: 'Power of one GPU, as nvidia-smi shows it while the job runs: the time below then says the energy.',
+    placeholder: 'unknown',
+  },
+  price: {
+    hint: 'Of one GPU, in any currency: the time below then says what a step costs.',
+    placeholder: 'unknown',
+  },
+  tokens: {
+    hint: 'Of the whole training, padding too: the time below then says how many days it takes.',
+    placeholder: 'unknown',
+  },
   gpugib: {
     hint: 'GiB that programs can use: torch.cuda.mem_get_info()[1] / 2**30.',
   },

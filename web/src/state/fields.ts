@@ -287,6 +287,9 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   audio: row('more', ''),
   audios: row('more', ''),
   kernels: row('more', 'torch', { offers: (_, value) => value !== 'hub' }),
+  watts: row('rare', ''),
+  price: row('rare', ''),
+  tokens: row('rare', ''),
 };
 
 export interface Field extends Omit<Setting, 'choices'>, Omit<Own, keyof Setting> {

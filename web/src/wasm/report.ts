@@ -69,6 +69,12 @@ export interface Utilization {
   drama: number;
 }
 
+/** Of what the job says its GPUs draw and cost. */
+export interface Cost {
+  energy_kwh?: number;
+  price?: number;
+}
+
 /** How long an optimizer step takes (the mean of those after the first), of inference a turn; seconds. */
 export interface StepTime {
   step: number;
@@ -87,6 +93,11 @@ export interface StepTime {
   /** They sum to `step`; `communication`: what no computation hides; `idle`: the GPU waits for the host. */
   by_kind: Record<string, number>;
   utilization: Utilization;
+  /** Of a step on all GPUs, where the job has a `cost`. */
+  energy_kwh?: number;
+  price?: number;
+  per_million_tokens?: Cost;
+  training?: Cost & { tokens: number; days: number };
 }
 
 /** What the job's processes need of a machine's memory (docs/host.md). Bytes. */

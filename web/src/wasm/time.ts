@@ -1,5 +1,5 @@
 // What the core says of the time of a job.
-import type { JobError } from './report';
+import type { Cost, JobError, Utilization } from './report';
 
 /** Of an optimizer step, or of inference a turn. Seconds; FLOPs are of one GPU. */
 export interface StepTime {
@@ -16,6 +16,12 @@ export interface StepTime {
   per_token?: number;
   /** By kind of kernel; they sum to `step`. */
   by_kind: Record<string, number>;
+  utilization: Utilization;
+  /** Of a step on all GPUs, where the job has a `cost`. */
+  energy_kwh?: number;
+  price?: number;
+  per_million_tokens?: Cost;
+  training?: Cost & { tokens: number; days: number };
 }
 
 /** Where there is no time, a note says why. */
