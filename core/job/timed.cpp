@@ -9,6 +9,7 @@
 #include "report/json.h"
 #include "report/json_writer.h"
 #include "report/work.h"
+#include "time/lanes.h"
 
 namespace oometer {
 
@@ -36,6 +37,10 @@ std::string untimed(const Job& job, const GpuSpeed* gpu) {
     return "links between nodes are not timed: at most " + std::to_string(kNode) + " GPUs";
   return {};
 }
+
+Device device_of(const Job& job) { return {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)}; }
+
+bool overlaps_reduction(const Job& job) { return job.parallel.strategy == Strategy::ddp; }
 
 /// Tokens of one replica's optimizer step, or forward, padding too; samples where the model reads no text.
 double tokens_of(const Job& job) {
@@ -139,9 +144,30 @@ void write_time(JsonWriter& writer, const Job& job, const JobTime& time) {
   writer.end_object();
 }
 
+constexpr std::size_t kLanes = 150;  ///< stretches: a few pixels each
+
+void write_lanes(JsonWriter& writer, const Job& job, const Log& log, const StepTime& step) {
+  const std::vector<Lane> stretches =
+      lanes(log, *find_speed(job.gpu.id), device_of(job), step, overlaps_reduction(job), kLanes);
+  writer.key("lanes");
+  writer.begin_array();
+  for (const Lane& lane : stretches) {
+    writer.begin_object();
+    writer.member("phase", phase_name(lane.phase));
+    const auto share = [&](const char* key, double seconds) { write_decimal(writer, key, seconds / lane.seconds, 3); };
+    write_decimal(writer, "seconds", lane.seconds, kNanos);
+    share("smact", lane.multiprocessors);
+    share("tenso", lane.tensor_cores);
+    share("drama", lane.memory);
+    share("communication", lane.communication);
+    share("idle", lane.idle);
+    writer.end_object();
+  }
+  writer.end_array();
+}
+
 /// The member's value, and what is to be noted about it.
-std::string time_member(const Job& job, const Log& log, std::vector<std::string>& notes) {
-  const JobTime time = job_time(job, log);
+std::string time_member(const Job& job, const JobTime& time, std::vector<std::string>& notes) {
   if (!time.unknown.empty()) {
     notes.push_back("No time: " + time.unknown + ".");
     return "null";
@@ -173,8 +199,7 @@ JobTime job_time(const Job& job, const Log& log) {
   time.unknown = untimed(job, gpu);
   if (!time.unknown.empty()) return time;
   StepTime& step = time.step;
-  const Device device{job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)};
-  step = step_time(log, *gpu, device, job.training.gradient_accumulation_steps, job.parallel.strategy == Strategy::ddp);
+  step = step_time(log, *gpu, device_of(job), job.training.gradient_accumulation_steps, overlaps_reduction(job));
   if (step.peak_flops == 0) {
     time.unknown = job.gpu.name + " has no units for products of this dtype, and what it does instead was not measured";
     return time;
@@ -206,7 +231,7 @@ std::string timed_estimate_json(std::string_view text, const EstimateOptions& op
   Result<Estimate> result = estimate(*job, options.report);
   if (!result) return error_json(result.error(), text);
   if (options.orders) result->input.spread = order_spread(*job);
-  const std::string time = time_member(*job, result->simulation.log, result->input.notes);
+  const std::string time = time_member(*job, job_time(*job, result->simulation.log), result->input.notes);
   std::string report = to_json(result->report, result->simulation.log, result->input, {options.full_tree});
   report.pop_back();  // the closing brace
   report += ",\"time\":";
@@ -218,12 +243,14 @@ std::string time_json(std::string_view text) {
   if (!job) return error_json(job.error());
   const Simulation run = simulate(*job, resolve_behaviours(job->runtime));
   if (run.refusal) return error_json(*run.refusal);
+  const JobTime time = job_time(*job, run.log);
   std::vector<std::string> notes;
   JsonWriter writer;
   writer.begin_object();
   writer.key("time");
-  writer.raw(time_member(*job, run.log, notes));
+  writer.raw(time_member(*job, time, notes));
   writer.member_array("notes", notes);
+  if (time.unknown.empty()) write_lanes(writer, *job, run.log, time.step);
   writer.end_object();
   return writer.take();
 }

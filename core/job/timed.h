@@ -44,7 +44,9 @@ void write_seconds(JsonWriter& json, const JobTime& time);
 /// `per_million_tokens` {"energy_kwh", "price"}, `training` {"tokens", "days", "energy_kwh", "price"}.
 std::string timed_estimate_json(std::string_view job, const EstimateOptions& options = {});
 
-/// The time alone, {"time": as above, "notes": [texts]}, or {"error": {...}}. Never throws.
+/// The time alone, {"time": as above, "notes": [texts], "lanes": [...]}, or {"error": {...}}. `lanes` are equal
+/// stretches of the last step: {"phase", "seconds", and shares of these: "smact", "tenso", "drama", "communication",
+/// "idle"}. Never throws.
 std::string time_json(std::string_view job);
 
 }  // namespace oometer

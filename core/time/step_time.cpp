@@ -57,8 +57,9 @@ struct PhaseTime {
     }
   }
 
-  /// Adds itself to a step: nothing hides the first all-gather of a forward, and the last reduction of a backward.
-  void end(StepTime& step, double passes) const {
+  /// Adds itself to a step, and says what it waits: nothing hides the first all-gather of a forward, and the last
+  /// reduction of a backward.
+  PhaseWaits end(StepTime& step, double passes) const {
     double computes = 0;
     for (const double seconds : by_kind) computes += seconds;
     const double edge = collectives > 0 ? beside / collectives * passes : 0;
@@ -66,6 +67,7 @@ struct PhaseTime {
     for (std::size_t kind = 0; kind < kWorkKinds; ++kind) step.by_kind[kind] += by_kind[kind];
     step.by_kind[static_cast<std::size_t>(WorkKind::communication)] += exposed;
     step.idle += idle;
+    return computes > 0 ? PhaseWaits{idle / computes, exposed / computes} : PhaseWaits{};
   }
 
   std::array<double, kWorkKinds> by_kind{};
@@ -102,20 +104,30 @@ Utilization utilization_of(const StepTime& step, Occupation busy, const Occupati
       .drama = busy.memory / seconds};
 }
 
+}  // namespace
+
 bool is_timed(const PhaseMark& phase, int first, int last) {
   return phase.iteration >= first && phase.iteration <= last && phase.name != PhaseName::init &&
          phase.name != PhaseName::batch && phase.name != PhaseName::evaluation && phase.name != PhaseName::saving;
 }
 
-}  // namespace
+int last_iteration(const Log& log) {
+  int last = 0;
+  for (const PhaseMark& phase : log.phases) last = std::max(last, phase.iteration);
+  return last;
+}
+
+bool runs_beside(const Work& work, PhaseName phase, bool overlaps_reduction) {
+  return work.stream != kDefaultStream ||
+         (overlaps_reduction && work.kind == WorkKind::communication && phase == PhaseName::backward);
+}
 
 StepTime step_time(const Log& log, const GpuSpeed& gpu, const Device& device, std::int64_t micro_steps,
                    bool overlaps_reduction) {
   StepTime step;
   if (log.phases.empty()) return step;
   const bool infers = log.phases.back().name == PhaseName::decode || log.phases.back().name == PhaseName::prefill;
-  int last = 0;
-  for (const PhaseMark& phase : log.phases) last = std::max(last, phase.iteration);
+  const int last = last_iteration(log);
   const int first = infers ? last : std::min(2, last);
   std::vector<WorkRange> ranges;
   for (std::size_t i = 0; i < log.phases.size(); ++i) {
@@ -131,7 +143,7 @@ StepTime step_time(const Log& log, const GpuSpeed& gpu, const Device& device, st
   const KernelTimes kernels(gpu);
   const Occupations occupations(gpu, device);
   Occupation busy;
-  std::array<PhaseTime, static_cast<std::size_t>(PhaseName::decode) + 1> phases{};
+  std::array<PhaseTime, kPhases> phases{};
   std::array<double, 8> flops_of_dtype{};
   std::size_t phase = 0;
   Pace pace;
@@ -151,8 +163,7 @@ StepTime step_time(const Log& log, const GpuSpeed& gpu, const Device& device, st
     const PhaseName name = log.phases[phase].name;
     const auto count = static_cast<double>(times[i]);
     const KernelTime kernel = kernels.of(log.work, work);
-    const bool is_beside = work.stream != kDefaultStream ||
-                           (overlaps_reduction && work.kind == WorkKind::communication && name == PhaseName::backward);
+    const bool is_beside = runs_beside(work, name, overlaps_reduction);
     const double asks = host_seconds(work, name) * count;
     pace.add(asks, is_beside ? 0 : kernel.seconds * count);
     of_phase().host += asks;
@@ -170,7 +181,7 @@ StepTime step_time(const Log& log, const GpuSpeed& gpu, const Device& device, st
   const double steps = last - first + 1;
   for (std::size_t name = 0; name < phases.size(); ++name) {
     const double before = step.seconds;
-    phases[name].end(step, static_cast<double>(micro_steps) * steps);
+    step.waits[name] = phases[name].end(step, static_cast<double>(micro_steps) * steps);
     step.seconds = step.idle;
     for (const double seconds : step.by_kind) step.seconds += seconds;
     if (static_cast<PhaseName>(name) == PhaseName::prefill) step.prefill = step.seconds - before;

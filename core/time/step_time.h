@@ -12,6 +12,13 @@
 /// what the host takes to ask for them.
 namespace oometer {
 
+inline constexpr std::size_t kPhases = 9;  ///< PhaseName
+
+/// What a phase has beside its kernels: seconds for each of theirs.
+struct PhaseWaits {
+  double idle = 0, communication = 0;
+};
+
 /// Seconds, and what they are of.
 struct StepTime {
   double seconds = 0;
@@ -24,11 +31,18 @@ struct StepTime {
   DType dtype = DType::float32;              ///< of most of its products
   double peak_flops = 0;                     ///< per second, of that dtype
   Utilization utilization;
+  std::array<PhaseWaits, kPhases> waits;  ///< by PhaseName
 };
 
 /// Of training the mean of all optimizer steps after the first, of inference the last turn. `micro_steps`: forward
 /// passes in a step. `overlaps_reduction`: DDP's, whose collectives run beside backward.
 StepTime step_time(const Log& log, const GpuSpeed& gpu, const Device& device, std::int64_t micro_steps,
                    bool overlaps_reduction);
+
+/// Whether a step's time has this phase, of iterations from first to last.
+bool is_timed(const PhaseMark& phase, int first, int last);
+int last_iteration(const Log& log);
+/// Whether a kernel runs beside those of the compute stream.
+bool runs_beside(const Work& work, PhaseName phase, bool overlaps_reduction);
 
 }  // namespace oometer

@@ -168,6 +168,51 @@ TEST_CASE("The time of what is not known is null, and a note says why", "[job][t
   CHECK(json::parse(time_json("{")).contains("error"));
 }
 
+TEST_CASE("The lanes of a step are its time in order", "[job][time]") {
+  const auto check = [](const std::string& training, const std::string& more, const char* ends) {
+    INFO(training + more);
+    const json answer = json::parse(time_json(llama_job(training, more))), time = answer["time"];
+    REQUIRE(answer["lanes"].size() == 150);
+    double seconds = 0, smact = 0, tenso = 0, drama = 0, idle = 0, communication = 0;
+    std::string order;
+    for (const json& lane : answer["lanes"]) {
+      const auto add = [&](double& sum, const char* key) {
+        CHECK(lane[key] <= 1);
+        sum += lane[key].get<double>() * lane["seconds"].get<double>();
+      };
+      CHECK(lane["seconds"].get<double>() == Catch::Approx(time["step"].get<double>() / 150).epsilon(0.01));
+      seconds += lane["seconds"].get<double>();
+      add(smact, "smact");
+      add(tenso, "tenso");
+      add(drama, "drama");
+      add(idle, "idle");
+      add(communication, "communication");
+      const std::string phase = lane["phase"];
+      if (!order.ends_with(phase)) order += (order.empty() ? "" : " ") + phase;
+    }
+    CHECK(order == ends);
+    const double step = time["step"];
+    const auto of = [&](const char* key) { return time["utilization"][key].get<double>(); };
+    CHECK(seconds == Catch::Approx(step).epsilon(0.001));
+    CHECK(smact / step == Catch::Approx(of("smact")).margin(0.03));  // what no computation hides has few of them
+    CHECK(tenso / step == Catch::Approx(of("tenso")).margin(0.002));
+    CHECK(drama / step == Catch::Approx(of("drama")).margin(0.002));
+    CHECK(idle == Catch::Approx(time["by_kind"].value("idle", 0.0)).margin(0.002 * step));
+    CHECK(communication == Catch::Approx(time["by_kind"].value("communication", 0.0)).margin(0.002 * step));
+  };
+  const std::string optimized = "forward backward optimizer";
+  check(kInBf16, kOnA100, optimized.c_str());
+  check(R"("precision": "bf16", "activation_checkpointing": "non-reentrant")", R"(, "gpu": {"name": "h200"})",
+        optimized.c_str());
+  check(R"("precision": "bf16", "gradient_accumulation_steps": 3)", kOnA100,
+        ("forward backward forward backward " + optimized).c_str());
+  for (const char* strategy : {"ddp", "fsdp2"})
+    check(kInBf16, R"(, "parallel": {"strategy": ")" + std::string(strategy) + R"(", "data": 8})" + kOnA100,
+          optimized.c_str());
+  check(kInBf16, R"(, "task": "inference", "inference": {"new_tokens": 600})" + kOnA100, "prefill decode");
+  CHECK_FALSE(json::parse(time_json(llama_job(kInBf16, R"(, "gpu": {"name": "mi300x"})"))).contains("lanes"));
+}
+
 TEST_CASE("The time alone is the report's", "[time]") {
   for (const std::string& gpu : {kOnA100, std::string(R"(, "gpu": {"name": "mi300x"})")}) {
     const std::string job = llama_job(kInBf16, gpu);

@@ -1,4 +1,5 @@
 import { css, html, nothing, type TemplateResult } from 'lit';
+import { area, HEIGHT, spans } from '../charts/lanes';
 import { amount, cost } from '../format/amount';
 import { percent } from '../format/bytes';
 import { seconds } from '../format/seconds';
@@ -7,8 +8,8 @@ import { styles } from '../styles/inline';
 import { figures, shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
 import type { Helper } from '../wasm/helper';
-import type { JobError, Utilization } from '../wasm/report';
-import { readTime, type StepTime, type Timed } from '../wasm/time';
+import type { JobError } from '../wasm/report';
+import { readTime, type Lane, type StepTime, type Timed } from '../wasm/time';
 import { Asked } from './asked';
 import { copyTable } from './copy-table';
 
@@ -27,14 +28,65 @@ const KINDS: Readonly<Record<string, string>> = {
   idle: 'Waiting for the host',
 };
 
-/** What NVIDIA's tools show, by their names, and what it means. */
-const BUSY: readonly [keyof Utilization, string, string, string][] = [
-  ['gract', 'GRACT, GPU-Util', 'GPU', 'Some kernel runs, however small: what nvidia-smi shows.'],
-  ['smact', 'SMACT', 'Multiprocessors', 'They have work, on average of all.'],
-  ['smocc', 'SMOCC', 'Warps', 'Threads in flight, of the most that fit. Matrix products need few.'],
-  ['tenso', 'TENSO', 'Tensor cores', 'They multiply, at the data sheet’s speed.'],
-  ['drama', 'DRAMA', 'Memory', 'It sends or receives, at the data sheet’s bandwidth.'],
+interface Busy {
+  /** NVIDIA's tools', where they have one. */
+  name: string;
+  label: string;
+  means: string;
+  of: (lane: Lane, time: StepTime) => number;
+  average: (time: StepTime) => number;
+}
+const waiting = (kind: string) => (time: StepTime) => (time.by_kind[kind] ?? 0) / time.step;
+
+/** What keeps the GPU busy, or from it. */
+const BUSY: readonly Busy[] = [
+  {
+    name: 'GRACT; nvidia-smi’s GPU-Util',
+    label: 'GPU',
+    means: 'Some kernel runs, however small.',
+    // Its engine is active a little longer than its kernels.
+    of: ({ idle }, time) => 1 - (idle === 0 ? 0 : (idle * (1 - time.utilization.gract)) / waiting('idle')(time)),
+    average: ({ utilization }) => utilization.gract,
+  },
+  {
+    name: 'SMACT',
+    label: 'Multiprocessors',
+    means: 'They have work, on average of all.',
+    of: ({ smact }) => smact,
+    average: ({ utilization }) => utilization.smact,
+  },
+  {
+    name: 'TENSO',
+    label: 'Tensor cores',
+    means: 'They multiply: of the data sheet’s speed.',
+    of: ({ tenso }) => tenso,
+    average: ({ utilization }) => utilization.tenso,
+  },
+  {
+    name: 'DRAMA',
+    label: 'Memory',
+    means: 'It sends or receives: of the data sheet’s bandwidth.',
+    of: ({ drama }) => drama,
+    average: ({ utilization }) => utilization.drama,
+  },
+  {
+    name: '',
+    label: 'Other GPUs',
+    means: 'It waits for their messages.',
+    of: ({ communication }) => communication,
+    average: waiting('communication'),
+  },
+  {
+    name: '',
+    label: 'Host',
+    means: 'It waits for the next kernel to be asked for.',
+    of: ({ idle }) => idle,
+    average: waiting('idle'),
+  },
 ];
+
+/** A phase that takes less of the width, in percent, has no room for its name. */
+const LEAST_SPAN = 14;
 
 /** How long a step takes, from the kernels that the run launches. */
 export class OometerTime extends Asked<Timed> {
@@ -51,6 +103,29 @@ export class OometerTime extends Asked<Timed> {
         border-radius: 0 2px 2px 0;
         background: var(--accent);
         forced-color-adjust: none;
+      }
+      svg {
+        display: block;
+        width: 100%;
+        height: 2rem;
+        border-bottom: 1px solid var(--line-strong);
+        fill: var(--accent);
+        forced-color-adjust: none;
+      }
+      .phases {
+        position: relative;
+        height: 1.2rem;
+        color: var(--text-soft);
+        font-size: 0.75rem;
+        font-weight: 400;
+      }
+      .phases span {
+        position: absolute;
+        padding-left: 0.25rem;
+        overflow: hidden;
+        border-left: 1px solid var(--line-strong);
+        text-overflow: ellipsis;
+        white-space: nowrap;
       }
       .range {
         color: var(--text-soft);
@@ -79,15 +154,14 @@ export class OometerTime extends Asked<Timed> {
           ? html`<p class="small">${problem}</p>`
           : timed
             ? timed.time
-              ? this.found(timed.time, what, timed.notes)
+              ? this.found(timed.time, what, timed.notes, timed.lanes ?? [])
               : timed.notes.map(note)
             : html`<p class="small soft">Timing …</p>`
       }
     </section>`;
   }
 
-  private found(time: StepTime, what: string, notes: readonly string[]): TemplateResult {
-    const share = (value: number): string => `${Math.round(100 * value)} %`;
+  private found(time: StepTime, what: string, notes: readonly string[], lanes: readonly Lane[]): TemplateResult {
     const kinds = Object.entries(time.by_kind).sort(([, a], [, b]) => b - a);
     const [[, most] = ['', 0]] = kinds;
     return html`<dl>
@@ -143,22 +217,7 @@ export class OometerTime extends Asked<Timed> {
         </table>
       </div>
       <div class="tools">${copyTable(() => this.renderRoot.querySelector('table'))}</div>
-      <h3 id="busy">How busy the GPU is</h3>
-      <table aria-labelledby="busy">
-        <tbody>
-          ${BUSY.map(
-            ([key, name, label, means]) =>
-              html`<tr>
-                <th scope="row"><abbr title=${name}>${label}</abbr></th>
-                <td class="number">${share(time.utilization[key])}</td>
-                <td class="chart">
-                  <div class="share" .style=${styles({ width: `${(100 * time.utilization[key]).toFixed(2)}%` })}></div>
-                  <div class="small soft">${means}</div>
-                </td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>`;
+      ${lanes.length > 0 ? busy(time, what, lanes) : nothing}`;
   }
 
   /** Of all GPUs, where the form says what one draws or costs, or how far the training goes. */
@@ -188,6 +247,54 @@ export class OometerTime extends Asked<Timed> {
           </div>`
     }`;
   }
+}
+
+const share = (value: number): string => `${Math.round(100 * value)} %`;
+
+/** What the GPU does over a step: an average each, and an area from the step's begin to its end. */
+function busy(time: StepTime, what: string, lanes: readonly Lane[]): TemplateResult {
+  const lasts = lanes.reduce((sum, lane) => sum + lane.seconds, 0);
+  const used = BUSY.filter(({ average, name }) => name !== '' || average(time) > 0);
+  return html`<h3 id="busy">How busy the GPU is</h3>
+    <p class="small soft">
+      The last ${what}, ${seconds(lasts)} from left to right. Waiting is spread evenly over each phase. Of its warps,
+      the GPU holds ${share(time.utilization.smocc)} on average (SMOCC).
+    </p>
+    <table aria-labelledby="busy">
+      <thead>
+        <tr>
+          <th scope="col">What works, or waits for</th>
+          <th scope="col" class="number">Average</th>
+          <td class="chart" aria-hidden="true">
+            <div class="phases">
+              ${spans(lanes)
+                .filter(({ from, to }) => to - from >= LEAST_SPAN)
+                .map(
+                  ({ phase, from, to }) =>
+                    html`<span .style=${styles({ left: `${from}%`, width: `${to - from}%` })}>${phase}</span>`,
+                )}
+            </div>
+          </td>
+        </tr>
+      </thead>
+      <tbody>
+        ${used.map(
+          ({ name, label, means, of, average }) =>
+            html`<tr>
+              <th scope="row">
+                ${name === '' ? label : html`<abbr title=${name}>${label}</abbr>`}
+                <div class="small soft">${means}</div>
+              </th>
+              <td class="number">${share(average(time))}</td>
+              <td class="chart">
+                <svg viewBox="0 0 ${lanes.length} ${HEIGHT}" preserveAspectRatio="none" aria-hidden="true">
+                  <path d=${area(lanes, (lane) => of(lane, time))}></path>
+                </svg>
+              </td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>`;
 }
 
 /** "Time: kernels ..." below a heading that says so. */

@@ -24,10 +24,23 @@ export interface StepTime {
   training?: Cost & { tokens: number; days: number };
 }
 
+/** A stretch of a step; all but its seconds are shares of it. */
+export interface Lane {
+  phase: string;
+  seconds: number;
+  smact: number;
+  tenso: number;
+  drama: number;
+  communication: number;
+  idle: number;
+}
+
 /** Where there is no time, a note says why. */
 export interface Timed {
   time: StepTime | null;
   notes: string[];
+  /** The last step in stretches of equal length. */
+  lanes?: Lane[];
 }
 
 export function readTime(json: string): Timed | JobError {
