@@ -20,11 +20,13 @@ void check_experts(ConfigReader& reader, const Job& job) {
               "found a trainer of TRL 1.16, which stops with " + traits.class_name +
                   ": it asks the config for num_experts, which is not there (trl/trainer/utils.py, _fused_forward); "
                   "expected transformers.Trainer, or router_aux_loss_coef 0 in the model's config");
-  else if (adds_loss && !(loop.has_fused_head() && loop.name == LoopName::sft && !traits.takes_images))
+  else if (adds_loss && (!loop.has_fused_head() || traits.takes_images ||
+                         (loop.name != LoopName::sft && (loop.name != LoopName::dpo || traits.outputs_router_logits))))
     reader.object("training")
         .fail("loop", "not-modelled",
               "found a trainer of TRL, which adds the loss that balances experts; that is supported with SFTTrainer "
-              "(TRL 1.15 or later) and models of text only: expected that, transformers.Trainer or \"step\"");
+              "and DPOTrainer (TRL 1.15 or later) and models of text only: expected that, transformers.Trainer or "
+              "\"step\"");
   // Such evaluations were 512 bytes above the recorded ones, and it is not known yet why.
   if ((adds_loss || traits.outputs_router_logits) && loop.is_trainer() && loop.eval_strategy != Every::no)
     reader.object("training")

@@ -78,6 +78,7 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
   options.wrapping = nullptr;
   options.checkpointing = {};
   options.dtype = job.model.reference_dtype.value_or(options.dtype);
+  options.output_router_logits = false;
   const std::size_t root = context.log.modules.size();
   if (cuts_at_construction(job.parallel)) {
     const DeepSpeedConfig config = job.parallel.deepspeed.of_reference();
@@ -197,8 +198,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     quantizer = std::make_unique<Quantizer>(context, *job.training.quantization,
                                             resolve_memory_behaviours(job.runtime).weights_loaded_ahead);
   std::optional<bool> output_router_logits;
-  if (job.training.loop.name == LoopName::sft && job.training.loop.has_fused_head())
-    output_router_logits = job.model.config.traits().balances_experts;  // SFTTrainer.__init__ (trl 1.16)
+  const LoopName loop = job.training.loop.name;
+  if ((loop == LoopName::sft || loop == LoopName::dpo) && job.training.loop.has_fused_head())
+    output_router_logits = job.model.config.traits().balances_experts;  // SFTTrainer.__init__, DPOTrainer (trl 1.16)
   const ModelOptions options{
       weight_dtype(job.training.precision),
       job.training.attention,

@@ -102,7 +102,7 @@ TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to
 }
 
 TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("dpo.jsonl", 18);
+  check_cases("dpo.jsonl", 39);
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {

@@ -63,6 +63,7 @@ void add_load_balancing(DecoderParts& parts, const ExpertsConfig& experts) {
                               top_k = experts.num_experts_per_tok](ModelOutputs& outputs, const ModelInputs& inputs,
                                                                    bool is_fused) {
     TensorList of_layers = std::exchange(logits->of_layers, {});
+    if (of_layers.empty()) return;
     outputs.aux_loss = load_balancing_loss(of_layers, num_experts, top_k, inputs.attention_mask);
     if (outputs.loss) {
       const Tensor weighted = mul_scalar(outputs.aux_loss);

@@ -39,8 +39,11 @@ Routing Router::operator()(const Tensor& hidden_states) const {
   } else {
     routing = forward(*this, hidden_states);
   }
-  if (router_logits && !routing.router_logits.context().recomputing)
-    router_logits->of_layers.push_back(routing.router_logits);
+  if (router_logits) {
+    // A forward without adapters is the reference's, which DPOTrainer (trl 1.16) does not ask for them.
+    const Context& context = routing.router_logits.context();
+    if (!context.recomputing && !context.adapters_disabled) router_logits->of_layers.push_back(routing.router_logits);
+  }
   return routing;
 }
 

@@ -53,7 +53,8 @@ ModelInputs DpoTrainer::make_batch() {
 
 FusedCausalLMOutput DpoTrainer::call_fused(Model& model, FusedLmHead& lm_head, const ModelInputs& inputs) {
   lm_head.scored = batch_->scored;
-  const ModelOutputs outputs = call_model(model, inputs);
+  ModelOutputs outputs = call_model(model, inputs);
+  lm_head.output.aux_loss = std::move(outputs.aux_loss);
   return std::exchange(lm_head.output, {});
 }
 
@@ -96,6 +97,12 @@ Tensor DpoTrainer::compute_loss(ModelInputs inputs, const Tensor&, ModelOutputs*
   {
     const Tensor weighted = mul_scalar(mean_all(losses));
     loss = add_scalar(weighted);
+  }
+  if (outputs.aux_loss) {
+    const Tensor weighted = mul_scalar(outputs.aux_loss);
+    loss = add(loss, weighted);
+    const NoGrad no_grad(context_);
+    const Tensor logged = mean_all(gather(outputs.aux_loss));
   }
   log_metrics(outputs, logps, logratios, completion_mask, inputs);
   if (returned) {  // the logits are made for it, by one more forward
