@@ -1,14 +1,16 @@
-"""Asks the real processors how many tokens images of random sizes take: tests/reference/FAMILY/tokens.jsonl.
+"""Asks the real processors how many tokens images and videos of random sizes take: tests/reference/FAMILY/tokens.jsonl and videos.jsonl.
 
     tokens.py FAMILY... [--count 1000]
 
-A line is {"model", "sizes": [[height, width, tokens], ...]}: a preset, and images in pixels. Needs transformers and Pillow, no weights.
+A line is {"model", "sizes": [[height, width, tokens], ...]}: a preset, and images in pixels; or {"model", "videos": [[seconds, frames a second,
+height, width, tokens], ...]}. Needs transformers and Pillow, for videos torchvision, no weights.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +165,38 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
 }
 
 
+def video(kind: str, patch: int) -> Callable[[float, float, int, int], int]:
+    from step.batch import video_grid
+
+    def tokens(seconds: float, fps: float, height: int, width: int) -> int:
+        data = {"video": {"seconds": seconds, "fps": fps, "size": [height, width]}}
+        return math.prod(video_grid(kind == "qwen3_vl", data, patch, 2, 2)) // 4
+
+    return tokens
+
+
+VIDEOS = {
+    "qwen2_vl": {"qwen2.5-vl-7b": lambda: video("qwen2_vl", 14)},
+    "qwen3_vl": {"qwen3-vl-8b": lambda: video("qwen3_vl", 16)},
+    "qwen3_5": {"qwen3.5-9b": lambda: video("qwen3_vl", 16)},
+}
+
+
+def write(family: str, file: str, lines: list[dict[str, Any]]) -> None:
+    folder = ROOT / "tests" / "reference" / family
+    folder.mkdir(exist_ok=True)
+    (folder / file).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def videos_of(preset: str, tokens: Callable[[float, float, int, int], int], count: int) -> dict[str, Any]:
+    numbers = random.Random(preset)
+
+    def one() -> list[float]:
+        return [numbers.randint(1, 1200) / 4, numbers.choice([0.5, 1, 2, 4]), numbers.randint(28, 700), numbers.randint(28, 700)]
+
+    return {"model": preset, "videos": [[*film, tokens(*film)] for film in (one() for _ in range(count))]}
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("families", nargs="*", default=list(FAMILIES))
@@ -174,9 +208,9 @@ def main() -> None:
             numbers, tokens = random.Random(preset), make(config_of(preset))
             sizes = [[numbers.randint(28, 4000), numbers.randint(28, 4000)] for _ in range(given.count)]
             lines.append({"model": preset, "sizes": [[*size, int(tokens(*size))] for size in sizes]})
-        folder = ROOT / "tests" / "reference" / family
-        folder.mkdir(exist_ok=True)
-        (folder / "tokens.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+        write(family, "tokens.jsonl", lines)
+        if family in VIDEOS:
+            write(family, "videos.jsonl", [videos_of(preset, make(), given.count // 4) for preset, make in VIDEOS[family].items()])
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ std::vector<Users> frontier(const Job& job, const json& document) {
   if (job.task != Task::inference || !traits.generates) return rows;
   const std::int64_t positions = traits.text.max_position_embeddings;
   const std::int64_t said = job.inference.cached_tokens(0) + 1;  // but the first prompt
-  const std::int64_t least = std::max<std::int64_t>(1, job.data.images_per_sample * job.data.tokens_per_image);
+  const std::int64_t least = std::max<std::int64_t>(1, job.data.tokens_of_images());
   std::int64_t most = kMostMicroBatch;
   for (std::int64_t context = 1024; context <= positions && most > 0; context *= 2) {
     if (context - said < least) continue;
@@ -70,7 +70,7 @@ std::vector<Users> frontier(const Job& job, const json& document) {
 std::optional<std::int64_t> longest_sequence(const Job& job, const json& document) {
   const ModelTraits& traits = job.model.config.traits();
   if (!traits.takes_text) return std::nullopt;
-  const std::int64_t images = job.data.images_per_sample * job.data.tokens_per_image;
+  const std::int64_t images = job.data.tokens_of_images();
   const std::int64_t most =
       traits.max_sequence_length != 0 ? traits.max_sequence_length : kMostLength * traits.text.max_position_embeddings;
   return last_that_fits(document, std::max<std::int64_t>(images, 1), most,

@@ -54,7 +54,8 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.trainable = simulation.trainable;
   input.host_bytes = simulation.host.sum();
   input.rank = simulation.rank;
-  input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
+  if (job.data.sample_images.empty())
+    input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
   input.lists_steps = job.samples.are_given() || job.training.loop.is_trainer();
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
@@ -94,6 +95,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
     input.assumptions.push_back(
         "ranks differ: this is rank " + std::to_string(simulation.rank) +
         ", which is likely to need most; \"rank\": \"all\" in parallel simulates every rank that can differ");
+  if (!job.data.sample_images.empty() || job.data.video) input.notes.push_back(describe_images(job.data));
   if (job.data.audios() > 0)
     input.notes.push_back(
         job.model.config.family().count_audio(job.model.config.config(), job.data.audio_seconds).words);

@@ -22,6 +22,8 @@ void note_inference(const Job& job, const Simulation& simulation, ReportInput& i
 
 /// "fla and causal_conv1d": what has these operations.
 std::string packages_of(Kernels kernels);
+/// Images that differ, or a video, as the model sees them.
+std::string describe_images(const DataConfig& data);
 /// Those that the job's model calls and that are not installed.
 Kernels missing_kernels(const Job& job);
 /// Whose code runs what packages of kernels could.

@@ -32,6 +32,15 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
 /// `max_length`: of the loop, which cuts longer samples.
 std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model, bool infers,
                                                std::int64_t usual_length, std::optional<std::int64_t> max_length);
+/// What `data` says of a sample's images, all of one size.
+void read_images(ConfigReader& data_reader, const ModelConfig& model, DataConfig& data);
+/// How many images a sample has by `image_sizes`, which is there; of images_per_sample, where that is there, too.
+std::int64_t count_image_sizes(ConfigReader& data);
+/// What `image_sizes` says, of so many images.
+void read_image_sizes(ConfigReader& data_reader, const ModelConfig& model, DataConfig& data);
+void write_video(const Video& video, nlohmann::json& out);
+/// Of images that differ.
+void write_image_sizes(const DataConfig& data, const ModelTraits& traits, nlohmann::json& out);
 /// `lengths`, `packed` and their kin.
 SamplesConfig read_samples(ConfigReader& data, const ModelTraits& traits);
 /// What samples make of the sizes of a full micro-batch. `length`: the job's own sequence_length, if it has one.

@@ -19,9 +19,11 @@ constexpr std::int64_t kMostImages = 1 << 20;
 
 /// Keys of images, audio and targets that this model's are not described by.
 void leave_out_others(ConfigReader& reader, const ModelTraits& traits) {
-  for (const char* key : {"image_size", "tiles", "grid_thw", "frames", "min_pixels", "max_pixels"})
+  for (const char* key : {"image_size", "tiles", "grid_thw", "frames", "video", "min_pixels", "max_pixels"})
     if (reader.has(key) && !traits.reads_images_by(key))
       reader.fail_found(key, "inconsistent", traits.class_name + " has no use for it: leave it out");
+  if (reader.has("image_sizes") && (!traits.takes_images || traits.max_images == 0))
+    reader.fail_found("image_sizes", "inconsistent", traits.class_name + " takes no images: leave it out");
   if (!traits.takes_targets && reader.has("target_length"))
     reader.fail_found("target_length", "inconsistent",
                       traits.class_name + " has no decoder beside an encoder: leave it out");
@@ -30,8 +32,8 @@ void leave_out_others(ConfigReader& reader, const ModelTraits& traits) {
       reader.fail_found(key, "inconsistent", traits.class_name + " hears nothing: leave it out");
 }
 
-/// Images of one size, the config's own, or of any, which the processor cuts into tiles.
-void read_images(ConfigReader& reader, const ModelConfig& model, DataConfig& data) {
+/// Of the config's own size, or of any, which the processor cuts into tiles.
+void read_tiles(ConfigReader& reader, const ModelConfig& model, DataConfig& data) {
   const ModelTraits& traits = model.traits();
   const bool has_size = reader.has("image_size");
   const std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
@@ -95,6 +97,13 @@ void read_fixed_batch(ConfigReader& reader, std::int64_t batch, DataConfig& data
 
 }  // namespace
 
+void read_images(ConfigReader& reader, const ModelConfig& model, DataConfig& data) {
+  if (const auto read = model.family().read_images)
+    read(reader, model.config(), data);
+  else
+    read_tiles(reader, model, data);
+}
+
 std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model, bool infers,
                                                std::int64_t usual_length, std::optional<std::int64_t> max_length) {
   const ModelTraits& traits = model.traits();
@@ -117,6 +126,8 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
 
   data.images_per_sample =
       read_integer(reader, settings::data_section, "images_per_sample").value_or(traits.usual_images(infers));
+  const bool has_sizes = traits.takes_images && reader.has("image_sizes");
+  if (has_sizes) data.images_per_sample = count_image_sizes(reader);
   if (!traits.takes_images && data.images_per_sample != 0) {
     reader.fail_found("images_per_sample", "inconsistent", who + " takes no images: leave it out");
   } else if (infers && !traits.prompts_take_images && data.images_per_sample != 0) {
@@ -132,8 +143,8 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
   }
 
   leave_out_others(reader, traits);
-  if (const auto read = model.family().read_images)
-    read(reader, model.config(), data);
+  if (has_sizes)
+    read_image_sizes(reader, model, data);
   else if (traits.takes_images)
     read_images(reader, model, data);
   if (traits.max_audios != 0) read_audio(reader, model, data);
@@ -146,7 +157,7 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
     reader.fail(reader.has("sequence_length") ? "sequence_length" : "audio_seconds", "inconsistent",
                 "found a sequence of " + std::to_string(data.sequence_length) + " tokens; it must hold the " +
                     std::to_string(audio_tokens) + " tokens that its audio takes");
-  const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
+  const std::int64_t image_tokens = data.tokens_of_images();
   if (const std::int64_t heard = checked_product(data.audios_per_sample, data.tokens_per_audio);
       image_tokens != 0 && heard != 0 && data.sequence_length < image_tokens + heard) {
     reader.fail(reader.has("sequence_length") ? "sequence_length" : "audio_seconds", "inconsistent",
@@ -157,8 +168,10 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
     const bool one = data.images_per_sample == 1;
     const std::string need =
         std::to_string(image_tokens) + " tokens of " +
-        (one ? "its image"
-             : std::to_string(data.images_per_sample) + " images of " + std::to_string(data.tokens_per_image));
+        (data.video ? (one ? "its video" : std::to_string(data.images_per_sample) + " videos")
+         : one      ? "its image"
+                    : std::to_string(data.images_per_sample) + " images" +
+                     (data.sample_images.empty() ? " of " + std::to_string(data.tokens_per_image) : ""));
     const std::string has = std::to_string(data.sequence_length);
     reader.fail(reader.has("sequence_length") ? "sequence_length" : "images_per_sample", "inconsistent",
                 "found a sequence of " + has + " tokens; it must hold the " + need);

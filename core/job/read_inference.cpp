@@ -118,6 +118,9 @@ void check_turn_images(ConfigReader& reader, const Job& job, const InferenceConf
     reader.fail_found("turn_images", "inconsistent",
                       "their size is the first prompt's, which has none; expected data.images_per_sample above 0, or 0 "
                       "here");
+  } else if (!job.data.sample_images.empty()) {
+    reader.fail_found("turn_images", "not-modelled",
+                      "with image_sizes that differ this is not supported yet; expected equal sizes, or 0 here");
   } else if (const std::int64_t tokens = checked_product(inference.turn_images, job.data.tokens_per_image);
              inference.turn_tokens < tokens) {
     reader.fail_found("turn_images", "inconsistent",

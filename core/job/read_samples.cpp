@@ -232,7 +232,7 @@ void take_sizes(ConfigReader& data, const SamplesConfig& samples, std::optional<
     data.fail(data.has("packed") ? "packed" : "lengths", "inconsistent",
               "found " + std::to_string(longest) + " tokens; expected at most " + std::to_string(full.sequence_length) +
                   (length ? ", the sequence_length" : ", the model's usual length, or a sequence_length"));
-  const std::int64_t image_tokens = full.images_per_sample * full.tokens_per_image,
+  const std::int64_t image_tokens = full.tokens_of_images(),
                      audio_tokens = full.audios_per_sample * full.tokens_per_audio;
   std::int64_t shortest = samples.has_distribution() ? samples.bounds()[0] : longest;
   for (const Lengths& batch : samples.batches)

@@ -210,7 +210,11 @@ std::string to_json(const Job& job) {
   if (traits.takes_targets) put(data, "target_length", job.data.target_length, job.data.sequence_length);
   data.update(write_samples(job.samples));
   put(data, "images_per_sample", job.data.images_per_sample, traits.usual_images(job.task == Task::inference));
-  if (job.data.grid_t != 0 && traits.reads_images_by("grid_thw"))
+  if (!job.data.sample_images.empty())
+    write_image_sizes(job.data, traits, data);
+  else if (job.data.video)
+    write_video(*job.data.video, data);
+  else if (job.data.grid_t != 0 && traits.reads_images_by("grid_thw"))
     data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
   else if (job.data.images_per_sample != 0 && traits.reads_images_by("image_size") &&
            job.model.config.family().read_images)
@@ -219,7 +223,7 @@ std::string to_json(const Job& job) {
     put(data, "audios_per_sample", job.data.audios_per_sample, 1);
     if (job.data.audios_per_sample != 0) put(data, "audio_seconds", job.data.audio_seconds, traits.usual_audio_seconds);
   }
-  if (traits.cuts_images && job.data.images_per_sample != 0) {
+  if (traits.cuts_images && job.data.images_per_sample != 0 && job.data.sample_images.empty()) {
     const std::int64_t height = job.data.image_height, width = job.data.image_width;
     if (height != traits.image_size || width != traits.image_size) data["image_size"] = {height, width};
     if (job.data.tiles != job.model.config.family().count_image(job.model.config.config(), height, width, 0).tiles)

@@ -130,7 +130,7 @@ std::int64_t total_of(const Lengths& lengths) {
 /// Scored tokens of a sample that is cut at its end, and whose first token nothing predicts where `loses_first`.
 std::int64_t scored_of(const SamplesConfig& samples, const DataConfig& data, std::int64_t length, bool loses_first) {
   const std::int64_t kept = samples.cut(length);
-  std::int64_t scored = samples.scored.of(length, data.images_per_sample * data.tokens_per_image);
+  std::int64_t scored = samples.scored.of(length, data.tokens_of_images());
   if (samples.scored.kind == ScoredKind::completion) scored = std::max<std::int64_t>(0, scored - (length - kept));
   return std::min(scored, kept - (loses_first ? 1 : 0));
 }

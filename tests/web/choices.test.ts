@@ -70,6 +70,8 @@ describe('every choice is answered', () => {
     },
     { ...alone, model: 'smolvlm-500m' },
     { ...alone, model: 'qwen3.5-0.8b', stage: 'full' },
+    { ...alone, model: 'qwen2.5-vl-3b', stage: 'full', imagesizes: '672x448, 224x224' },
+    { ...alone, model: 'qwen2.5-vl-3b', stage: 'full', video: '4 s, 2 fps, 280x308' },
     { ...alone, task: 'inference' },
     { ...alone, task: 'inference', cache: 'paged' },
     { ...alone, task: 'inference', cache: 'quantized' },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from step.spec import GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
@@ -10,6 +11,22 @@ from step.spec import GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, te
 PAIRS = ("clip", "siglip")
 IMAGES_ALONE = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
+
+
+def images_of(data: dict[str, Any]) -> int:
+    """Images of a sample."""
+    return len(data.get("image_sizes", ())) or data.get("images_per_sample", 1)
+
+
+def sizes_of(data: dict[str, Any], usual: list[int]) -> list[list[int]]:
+    """[height, width] of each image of a micro-batch."""
+    own = data.get("image_sizes") or [data.get("image_size") or usual] * images_of(data)
+    return own * data.get("micro_batch_size", 1)
+
+
+def tiles_of(data: dict[str, Any], usual: list[int], cut: Callable[[list[int]], int]) -> list[int]:
+    """Tiles of each image of a micro-batch: as many as the job says, or as its processor cuts."""
+    return [data.get("tiles") or cut(size) for size in sizes_of(data, usual)]
 
 
 def anyres_tiles(size: list[int], pinpoints: list[list[int]], tile: int) -> int:
@@ -30,14 +47,13 @@ def idefics3_tiles(config: dict[str, Any], data: dict[str, Any]) -> int:
     """Tiles of a sample: as the processor cuts images of their size, where the job does not say how many."""
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
-    vision, images = config.get("vision_config", {}), data.get("images_per_sample", 1)
-    if not images or data.get("tiles"):
-        return images * data.get("tiles", 1)
+    vision = config.get("vision_config", {})
     side = vision.get("image_size", 224)
     tile = vision.get("max_image_size", {}).get("longest_edge", side)
     edge = vision.get("size", {}).get("longest_edge", 4 * tile)
     processor = Idefics3ImageProcessorPil(size={"longest_edge": edge}, max_image_size={"longest_edge": tile})
-    return images * max(processor.get_number_of_image_patches(*data.get("image_size", [side, side]), {})[0], 1)
+    tiles = tiles_of(data | {"micro_batch_size": 1}, [side, side], lambda size: processor.get_number_of_image_patches(*size, {})[0])
+    return sum(max(each, 1) for each in tiles)
 
 
 def lfm2_vl_shapes(config: dict[str, Any], size: list[int]) -> list[list[int]]:
@@ -132,7 +148,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             classifies = model["class"].endswith("ForSequenceClassification")
             out["labels"] = tensor([batch] if classifies else [batch, data.get("target_length", sequence)])
     vision = config.get("vision_config", config)
-    images = batch * data.get("images_per_sample", 1)
+    images = batch * images_of(data)
     if kind in ("smolvlm", "idefics3"):
         tiles = idefics3_tiles(config, data)
         if tiles:
@@ -141,10 +157,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     elif kind in ("llava_next", "llava_onevision"):
         if images:
             side = [vision.get("image_size", 336)] * 2
-            size = data.get("image_size") or side
-            tiles = data.get("tiles") or anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0])
-            out["pixel_values"] = tensor([images, tiles, vision.get("num_channels", 3), *side], dtype)
-            out["image_sizes"] = {"cpu_values": [size] * images}
+            tiles = tiles_of(data, side, lambda size: anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0]))
+            out["pixel_values"] = tensor([images, max(tiles), vision.get("num_channels", 3), *side], dtype)
+            out["image_sizes"] = {"cpu_values": sizes_of(data, side)}
     elif kind in ("llava", "clip", "clip_vision_model", "siglip", "siglip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:
@@ -164,23 +179,24 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     elif kind in ("aya_vision", "cohere2_vision"):
         if images:
             side = [vision.get("image_size", 384)] * 2
-            tiles = data.get("tiles") or AYA_TILES[kind](data.get("image_size", side), side)
-            out["pixel_values"] = tensor([images * tiles, vision.get("num_channels", 3), *side], dtype)
+            tiles = tiles_of(data, side, lambda size: AYA_TILES[kind](size, side))
+            out["pixel_values"] = tensor([sum(tiles), vision.get("num_channels", 3), *side], dtype)
     elif kind == "internvl":
         if images:
             side = vision.get("image_size", 448)
             side = list(side) if isinstance(side, list) else [side] * 2
-            tiles = data.get("tiles") or internvl_tiles(data.get("image_size", side), side)
-            out["pixel_values"] = tensor([images * tiles, vision.get("num_channels", 3), *side], dtype)
+            tiles = tiles_of(data, side, lambda size: internvl_tiles(size, side))
+            out["pixel_values"] = tensor([sum(tiles), vision.get("num_channels", 3), *side], dtype)
     elif kind == "mistral3":
         if images:
             cell = vision.get("patch_size", 16) * config.get("spatial_merge_size", 2)
-            size = pixtral_size(data.get("image_size", [672, 448]), vision.get("image_size", 1024), cell)
-            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *size], dtype)
-            out["image_sizes"] = {"values": [size] * images}
+            sizes = [pixtral_size(size, vision.get("image_size", 1024), cell) for size in sizes_of(data, [672, 448])]
+            padded = [max(sides) for sides in zip(*sizes, strict=True)]
+            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *padded], dtype)
+            out["image_sizes"] = {"values": sizes}
     elif kind == "lfm2_vl":
         if images:
-            shapes = lfm2_vl_shapes(config, data.get("image_size", [512, 512])) * images
+            shapes = [shape for size in sizes_of(data, [512, 512]) for shape in lfm2_vl_shapes(config, size)]
             patch, factor = vision.get("patch_size", 16), config.get("downsample_factor", 2)
             patches = max(256 * factor**2, (512 // patch) ** 2)
             out["pixel_values"] = tensor([len(shapes), patches, vision.get("num_channels", 3) * patch**2], dtype)
@@ -203,7 +219,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
 
 def mllama_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Tiles as MllamaImageProcessor pads them, to as many as the most that an image may have, and what says which are none."""
-    batch, images, vision = data.get("micro_batch_size", 1), data.get("images_per_sample", 1), config.get("vision_config", {})
+    batch, images, vision = data.get("micro_batch_size", 1), images_of(data), config.get("vision_config", {})
     tiles, side = vision.get("max_num_tiles", 4), vision.get("image_size", 448)
     return {
         "pixel_values": tensor([batch, images, tiles, vision.get("num_channels", 3), side, side], dtype),
@@ -218,7 +234,7 @@ def gemma4_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> d
     from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
 
     batch, vision = data.get("micro_batch_size", 1), config.get("vision_config", {})
-    images, patch, side = batch * data.get("images_per_sample", 1), vision.get("patch_size", 16), vision.get("pooling_kernel_size", 3)
+    images, patch, side = batch * images_of(data), vision.get("patch_size", 16), vision.get("pooling_kernel_size", 3)
     patches = config.get("vision_soft_tokens_per_image", 280) * side**2
     size = get_aspect_ratio_preserving_size(*data.get("image_size", [672, 960]), patch, patches, side)
     if config["model_type"] == "gemma4_unified":  # a row is a token
@@ -233,9 +249,8 @@ def gemma4_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> d
 def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Patches as the processor cuts them, and the positions that a collator finds for them (get_rope_index)."""
     batch, vision = data.get("micro_batch_size", 1), config.get("vision_config", {})
-    images = batch * data.get("images_per_sample", 1)
     out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
-    if not images:
+    if not images_of(data):
         return out
     newer, omni = config.get("model_type") in QWEN3_VL, config.get("model_type") in OMNI
     whole = config.get("model_type") in GLM_V  # limits are of all frames together
@@ -243,35 +258,67 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     # preprocessor_config.json of the published models
     least, most = (65536, 16777216) if newer and not omni else (12544, 9633792) if whole else (3136, 12845056)
     patch, merge, frames = (vision.get(key, default) for key, default in sizes)
-    grid = data.get("grid_thw")
-    if not grid:
-        limits = (data.get("min_pixels", least), data.get("max_pixels", most))
-        if whole:
-            limits = (limits[0] / frames, limits[1] / frames)
-        side = smart_resize(*data.get("image_size", [672, 448]), patch * merge, *limits)
-        grid = [-(-data.get("frames", 1) // frames), *(s // patch for s in side)]
+    limits = (data.get("min_pixels", least), data.get("max_pixels", most))
+    if whole:
+        limits = (limits[0] / frames, limits[1] / frames)
+
+    def grid_of(size: list[int]) -> list[int]:
+        return [-(-data.get("frames", 1) // frames), *(s // patch for s in smart_resize(*size, patch * merge, *limits))]
+
     features = vision.get("in_channels", 3) * frames * patch * patch
-    out["pixel_values"] = tensor([images * math.prod(grid), features], dtype)
-    out["image_grid_thw"] = {"values": [grid] * images}
+    if data.get("video"):
+        grids = [video_grid(newer, data, patch, merge, frames)] * images_of(data) * batch
+        out["pixel_values_videos"] = tensor([sum(map(math.prod, grids)), features], dtype)
+        out["video_grid_thw"] = {"values": grids}
+        return out | ({"second_per_grid_ts": {"values": [1.0] * len(grids)}} if config.get("model_type") == "qwen2_5_vl" else {})
+    grids = [data.get("grid_thw") or grid_of(size) for size in sizes_of(data, [672, 448])]
+    out["pixel_values"] = tensor([sum(map(math.prod, grids)), features], dtype)
+    out["image_grid_thw"] = {"values": grids}
     return out
+
+
+def video_grid(newer: bool, data: dict[str, Any], patch: int, merge: int, frames: int) -> list[int]:
+    """Of a film of 30 frames a second, sampled and resized as Qwen2VLVideoProcessor or Qwen3VLVideoProcessor does."""
+    from transformers.video_utils import VideoMetadata
+
+    given, own = data["video"], 30
+    size, fps = given.get("size", [672, 448]), given.get("fps", 2)
+    film = VideoMetadata(total_num_frames=round(given["seconds"] * own), fps=own)
+    if newer:  # limits: video_preprocessor_config.json of the published models
+        from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize as resize
+
+        sampled = len(Qwen3VLVideoProcessor().sample_frames(film, fps=fps))
+        limits = (data.get("min_pixels", 4096), data.get("max_pixels", 25165824))
+        sides = resize(sampled, *size, temporal_factor=frames, factor=patch * merge, min_pixels=limits[0], max_pixels=limits[1])
+    else:
+        from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+
+        sampled = len(Qwen2VLVideoProcessor().sample_frames(film, temporal_patch_size=frames, fps=fps))
+        sides = smart_resize(*size, patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056))
+    return [-(-sampled // frames), *(s // patch for s in sides)]
 
 
 def kimi_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Patches of all images one after another, as Kimi K2.5's processor cuts them (images), or Muse Glimmer's (rows of two frames)."""
-    vision, images = config.get("vision_config", {}), data.get("micro_batch_size", 1) * data.get("images_per_sample", 1)
-    patch, size = vision.get("patch_size", 14), data.get("image_size", [672, 448])
+    vision = config.get("vision_config", {})
+    patch = vision.get("patch_size", 14)
     if config["model_type"] == "kimi_k25":
         from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
 
         merge, row = vision.get("merge_kernel_size", [2, 2])[0], [3, patch, patch]
-        sides = navit_resize(*size, patch, merge, 16384, 512)[1]
+
+        def sides_of(size: list[int]) -> Any:
+            return navit_resize(*size, patch, merge, 16384, 512)[1]
+
     else:
         from transformers.models.muse_glimmer.image_processing_muse_glimmer import smart_resize as resize
 
-        sides = resize(*size, patch * vision.get("merge_size", 2), 4096)
+        def sides_of(size: list[int]) -> Any:
+            return resize(*size, patch * vision.get("merge_size", 2), 4096)
+
         row = [vision.get("patch_temporal", 2) * 3 * patch**2]
-    grid = data.get("grid_thw") or [1, *(s // patch for s in sides)]
-    return {"pixel_values": tensor([images * math.prod(grid), *row], dtype), "image_grid_thw": {"values": [grid] * images}}
+    grids = [data.get("grid_thw") or [1, *(s // patch for s in sides_of(size))] for size in sizes_of(data, [672, 448])]
+    return {"pixel_values": tensor([sum(map(math.prod, grids)), *row], dtype), "image_grid_thw": {"values": grids}}
 
 
 def smart_resize(height: int, width: int, factor: int, min_pixels: float, max_pixels: float) -> tuple[int, int]:
@@ -294,6 +341,9 @@ def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
         inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
     if kind in GRIDS and kind not in KIMI_VL:
         inputs.pop("position_ids")
+        if "video_grid_thw" in inputs:
+            inputs["mm_token_type_ids"] = tensor(inputs["input_ids"]["shape"])
+            return
         pixel_values, grid = inputs.pop("pixel_values", None), inputs.pop("image_grid_thw", None)
         if not grid:
             return

@@ -108,6 +108,16 @@ constexpr Setting kDataRows[] = {
      .label = "Image size",
      .link = "height width",
      .otherwise = "null"},
+    {.key = "image_sizes",
+     .takes = any(kList | kNull),
+     .words = "[height, width] of each image of a sample, where they differ: [[672, 448], [224, 224]]; "
+              "images_per_sample is their number then",
+     .unit = "pixels",
+     .label = "Image sizes",
+     .link = "imagesizes",
+     .otherwise = "null",
+     .schema =
+         R"({"type": ["array", "null"], "items": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65536}, "minItems": 2, "maxItems": 2}})"},
     {.key = "tiles",
      .takes = any(kCount, {1, 4096}),
      .words =
@@ -133,6 +143,13 @@ constexpr Setting kDataRows[] = {
      .option = "--frames",
      .label = "Frames",
      .link = "frames",
+     .otherwise = "null"},
+    {.key = "video",
+     .takes = any(kObject | kNull),
+     .words = "Each image of a sample is a video of 30 frames a second, of which `fps` (2) a second are sampled: "
+              "{\"seconds\": 8, \"fps\": 2, \"size\": [360, 640]}; min_pixels and max_pixels are its processor's then",
+     .label = "Video",
+     .link = "video",
      .otherwise = "null"},
     {.key = "min_pixels",
      .takes = any(kCount, positive),

@@ -34,7 +34,7 @@ ModelTraits traits(const FamilyConfig& config) {
   // As LLaMA-Factory cuts the model (model/model_utils/visual.py), which names none of the tower's other parts.
   t.pretrain = {{}, {t.projector}, {}};
   t.finetune = {{"visual.patch_embed", "visual.blocks"}, {}, {}};
-  t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
+  t.image_keys = {"image_size", "image_sizes", "grid_thw", "video", "min_pixels", "max_pixels"};
   t.convolutions = 2;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back("Glm4vVisionBlock");

@@ -29,7 +29,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vision_language_traits(c.family->conditional_generation, c);
   t.set_parts("vision_model", "connector", "text_model");
   t.cuts_images = t.chooses_tiles = true;
-  t.image_keys.push_back("tiles");
+  t.image_keys.insert(t.image_keys.end(), {"image_sizes", "tiles"});
   t.oldest_transformers = {5, 0, 0};
   const std::int64_t tokens = c.tiles(t.image_size, t.image_size) * c.tokens_per_tile();
   t.default_sequence_length = std::max(t.default_sequence_length, tokens);

@@ -177,9 +177,10 @@ class Idefics3 : public LanguageModel {
 
   void complete(ModelInputs& batch) override {
     if (data_.images() > 0)
-      batch.pixel_values = input({data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
-                                  config_.vision.num_channels, config_.tile_size, config_.tile_size},
-                                 data_.pixel_dtype.value_or(dtype_));
+      batch.pixel_values =
+          input({data_.micro_batch_size, data_.sum_of_sample([](const ImageShape& image) { return image.tiles; }),
+                 config_.vision.num_channels, config_.tile_size, config_.tile_size},
+                data_.pixel_dtype.value_or(dtype_));
   }
 
   bool is_smolvlm() const { return config_.family == &kSmolVlm; }

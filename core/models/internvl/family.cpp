@@ -25,7 +25,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<InternVLConfig>();
   ModelTraits t = vision_language_traits("InternVLForConditionalGeneration", c.text, c.tie_word_embeddings);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
-  t.image_keys = {"image_size", "tiles"};
+  t.image_keys = {"image_size", "image_sizes", "tiles"};
   t.image_size = c.vision.image_size;
   t.cuts_images = t.chooses_tiles = true;
   t.oldest_transformers = {5, 23, 0};

@@ -32,7 +32,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ties_embeddings = c.tie_word_embeddings;
   t.convolutions = 1;
   t.set_parts("vision_tower", "mm_projector", "language_model");
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.allow({Feature::image_preferences});
   t.no_split_modules = {kKimiK25VisionLayer, kDeepseekV3.decoder_layer};
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");

@@ -22,14 +22,15 @@ namespace {
 Tensor frame_index(Context& context, const DataConfig& data) {
   Tensor frames;
   TensorList parts;
-  for (std::int64_t image = 0; image < data.images(); ++image) {
+  for (std::int64_t i = 0; i < data.images(); ++i) {
+    const ImageShape& image = data.image(i);
     {
-      const Tensor steps = integers(context, Op::arange, {data.grid_t});
-      frames = integers(context, Op::add, {data.grid_t});
+      const Tensor steps = integers(context, Op::arange, {image.grid_t});
+      frames = integers(context, Op::add, {image.grid_t});
     }
-    parts.push_back(integers(context, Op::clone, {data.patches()}));
+    parts.push_back(integers(context, Op::clone, {image.patches()}));
   }
-  return integers(context, Op::cat, {checked_product(data.images(), data.patches())});
+  return integers(context, Op::cat, {data.all_patches()});
 }
 
 struct KimiK25VisionPositionEmbeddings {
@@ -155,12 +156,13 @@ PositionEmbeddings kimi_k25_rotary(const LlamaRotaryEmbedding& rotary_emb, const
 Tensor temporal_merge_index(Context& context, const DataConfig& data) {
   Tensor base;
   TensorList rows;
-  for (std::int64_t image = 0; image < data.images(); ++image) {
-    base = integers(context, Op::arange, {data.patches()});
-    base = integers(context, Op::clone, {data.patches()});
+  for (std::int64_t i = 0; i < data.images(); ++i) {
+    const std::int64_t patches = data.image(i).patches();
+    base = integers(context, Op::arange, {patches});
+    base = integers(context, Op::clone, {patches});
     rows.push_back(base);
   }
-  return integers(context, Op::cat, {checked_product(data.images(), data.patches())});
+  return integers(context, Op::cat, {data.all_patches()});
 }
 
 struct KimiK25VisionModel {
@@ -278,7 +280,7 @@ class KimiK25 : public PackedImageModel {
  private:
   Shape pixel_sizes() const override {
     const std::int64_t patch = config_.vision.patch_size;
-    return {checked_product(data_.images(), data_.patches()), 3, patch, patch};
+    return {data_.all_patches(), 3, patch, patch};
   }
 
   GridOutputs image_features(const Tensor& pixel_values) const override {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/reader.h"
+#include "models/kit/videos.h"
 #include "nn/checkpointing.h"
 #include "ops/cub.h"
 #include "ops/integers.h"
@@ -23,32 +24,35 @@ constexpr Range kPixels{1, 1 << 16};
 /// What one operator may make of a tensor: Node::outputs counts in 16 bits.
 constexpr std::int64_t kMostSequences = 65'535;
 
-/// smart_resize, in units of `factor` pixels, with Python's arithmetic.
-std::pair<std::int64_t, std::int64_t> smart_resize(double height, double width, double factor, double min_pixels,
-                                                   double max_pixels) {
+}  // namespace
+
+std::pair<std::int64_t, std::int64_t> smart_resize(const std::vector<std::int64_t>& size, std::int64_t factor_,
+                                                   const Pixels& limits, std::int64_t frames_,
+                                                   std::int64_t frames_of_patch_) {
+  const auto height = static_cast<double>(size[0]), width = static_cast<double>(size[1]),
+             factor = static_cast<double>(factor_), frames = static_cast<double>(frames_),
+             frames_of_patch = static_cast<double>(frames_of_patch_);
   double rows = std::nearbyint(height / factor), columns = std::nearbyint(width / factor);  // halves to even
-  const double pixels = rows * factor * (columns * factor);
-  if (pixels > max_pixels) {
-    const double beta = std::sqrt(height * width / max_pixels);
+  const double pixels =
+      std::nearbyint(frames / frames_of_patch) * frames_of_patch * (rows * factor) * (columns * factor);
+  if (pixels > limits.max) {
+    const double beta = std::sqrt(frames * height * width / limits.max);
     rows = std::max(1.0, std::floor(height / beta / factor));
     columns = std::max(1.0, std::floor(width / beta / factor));
-  } else if (pixels < min_pixels) {
-    const double beta = std::sqrt(min_pixels / (height * width));
+  } else if (pixels < limits.min) {
+    const double beta = std::sqrt(limits.min / (frames * height * width));
     rows = std::ceil(height * beta / factor);
     columns = std::ceil(width * beta / factor);
   }
   return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
 }
 
-/// The first lines of glm4v's smart_resize, with Python's arithmetic.
 void grow_to_token(std::vector<std::int64_t>& size, std::int64_t factor) {
   if (size.size() != 2 || std::min(size[0], size[1]) >= factor) return;
   const auto of = [&](std::int64_t side) { return static_cast<double>(factor) / static_cast<double>(side); };
   const double scale = std::max(of(size[0]), of(size[1]));
   for (std::int64_t& side : size) side = static_cast<std::int64_t>(static_cast<double>(side) * scale);
 }
-
-}  // namespace
 
 void check_axial_heads(ConfigReader& reader, std::int64_t hidden_size, const char* heads_key, std::int64_t heads) {
   if (hidden_size % heads != 0 || hidden_size / heads % 4 != 0)
@@ -58,6 +62,8 @@ void check_axial_heads(ConfigReader& reader, std::int64_t hidden_size, const cha
 }
 
 void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
+  if (reader.has("video"))
+    return rule.video.max_pixels == 0 ? refuse_video(reader) : read_video(reader, rule.video, data);
   const std::int64_t factor = rule.patch_size * rule.spatial_merge_size,
                      frames_of_limits = rule.of_all_frames ? rule.temporal_patch_size : 1;
   const std::int64_t min_pixels = reader.optional_integer("min_pixels").value_or(rule.min_pixels),
@@ -82,10 +88,10 @@ void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
                         "expected [height, width] in pixels, neither more than 200 times the other");
       return;
     }
-    const auto [height, width] =
-        smart_resize(static_cast<double>(size[0]), static_cast<double>(size[1]), static_cast<double>(factor),
-                     static_cast<double>(min_pixels) / static_cast<double>(frames_of_limits),
-                     static_cast<double>(max_pixels) / static_cast<double>(frames_of_limits));
+    const auto of_a_frame = [&](std::int64_t pixels) {
+      return static_cast<double>(pixels) / static_cast<double>(frames_of_limits);
+    };
+    const auto [height, width] = smart_resize(size, factor, {of_a_frame(min_pixels), of_a_frame(max_pixels)});
     grid = {divide_up(frames, rule.temporal_patch_size), height * rule.spatial_merge_size,
             width * rule.spatial_merge_size};
   }
@@ -106,12 +112,6 @@ void check_sequences(ConfigReader& reader, std::int64_t sequences) {
     reader.fail(reader.has("grid_thw") ? "grid_thw" : "image_size", "out-of-range",
                 "found " + std::to_string(sequences) + " windows of attention in a micro-batch; at most " +
                     std::to_string(kMostSequences) + " are modelled");
-}
-
-std::vector<std::int64_t> of_all_images(const std::vector<std::int64_t>& lengths, const DataConfig& data) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t image = 0; image < data.images(); ++image) all.insert(all.end(), lengths.begin(), lengths.end());
-  return all;
 }
 
 Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements) {
@@ -137,8 +137,15 @@ Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_
 }
 
 PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data, bool merges_frames) {
-  const std::int64_t images = data.images(), frames = merges_frames ? images : checked_product(images, data.grid_t),
-                     length = merges_frames ? data.patches() : data.grid_h * data.grid_w;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < data.images(); ++i) {
+    const ImageShape& image = data.image(i);
+    if (merges_frames)
+      lengths.push_back(image.patches());
+    else
+      lengths.insert(lengths.end(), static_cast<std::size_t>(image.grid_t), image.grid_h * image.grid_w);
+  }
+  const std::int64_t images = data.images(), frames = std::ssize(lengths);
   Tensor seqlens;
   {
     const Tensor areas = integers(context, Op::mul, {images});
@@ -150,7 +157,7 @@ PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data, bool 
     const Workspace scan(context, Op::cumsum, kSmallScan);
   }
   Tensor bounds = empty(context, Op::constant_pad_nd, {frames + 1}, DType::int32);
-  return {std::move(bounds), std::vector<std::int64_t>(static_cast<std::size_t>(frames), length)};
+  return {std::move(bounds), std::move(lengths)};
 }
 
 PatchSequences frames_of(Context& context, const DataConfig& data, AttentionKind attention) {
@@ -159,15 +166,15 @@ PatchSequences frames_of(Context& context, const DataConfig& data, AttentionKind
   return sequences;
 }
 
-std::int64_t windows_with_padding(const WindowRule& rule, const DataConfig& data) {
+std::int64_t windows_with_padding(const WindowRule& rule, const ImageShape& image) {
   const auto along = [&](std::int64_t patches) { return patches / rule.merge / rule.side + 1; };
-  return checked_product(data.grid_t, along(data.grid_h) * along(data.grid_w));
+  return checked_product(image.grid_t, along(image.grid_h) * along(image.grid_w));
 }
 
-std::vector<std::int64_t> window_lengths(const WindowRule& rule, const DataConfig& data) {
-  const std::int64_t side = rule.side, rows = data.grid_h / rule.merge, columns = data.grid_w / rule.merge;
+std::vector<std::int64_t> window_lengths(const WindowRule& rule, const ImageShape& image) {
+  const std::int64_t side = rule.side, rows = image.grid_h / rule.merge, columns = image.grid_w / rule.merge;
   std::vector<std::int64_t> lengths;
-  for (std::int64_t t = 0; t < data.grid_t; ++t)
+  for (std::int64_t t = 0; t < image.grid_t; ++t)
     for (std::int64_t top = 0; top < rows; top += side)  // windows of padding alone go (unique_consecutive)
       for (std::int64_t left = 0; left < columns; left += side)
         lengths.push_back(std::min(side, rows - top) * std::min(side, columns - left) * rule.merge * rule.merge);
@@ -175,9 +182,13 @@ std::vector<std::int64_t> window_lengths(const WindowRule& rule, const DataConfi
 }
 
 PatchSequences windows_of(Context& context, const WindowRule& rule, const DataConfig& data) {
-  const std::int64_t windows = checked_product(data.images(), windows_with_padding(rule, data));
   PatchSequences sequences;
-  sequences.lengths = of_all_images(window_lengths(rule, data), data);
+  std::int64_t windows = 0;
+  for (std::int64_t i = 0; i < data.images(); ++i) {
+    windows += windows_with_padding(rule, data.image(i));
+    const std::vector<std::int64_t> of_image = window_lengths(rule, data.image(i));
+    sequences.lengths.insert(sequences.lengths.end(), of_image.begin(), of_image.end());
+  }
   // All but the bounds is made on the host. Windows of padding alone end where they begin.
   const Tensor all = empty(context, Op::to_copy, {windows + 1}, DType::int32);
   sequences.cu_seqlens = empty(context, Op::empty, {windows + 1}, DType::int32);
@@ -187,10 +198,11 @@ PatchSequences windows_of(Context& context, const WindowRule& rule, const DataCo
 }
 
 Tensor vision_position_ids(Context& context, const DataConfig& data) {
-  const std::int64_t h = data.grid_h, w = data.grid_w;
   TensorList position_ids;
   Tensor wpos_ids, hpos_ids, spatial_merge_size = integers(context, Op::to_copy, {1});
-  for (std::int64_t image = 0; image < data.images(); ++image) {
+  for (std::int64_t i = 0; i < data.images(); ++i) {
+    const ImageShape& image = data.image(i);
+    const std::int64_t h = image.grid_h, w = image.grid_w;
     Tensor rows = integers(context, Op::arange, {h}), columns = integers(context, Op::arange, {w});
     hpos_ids.reset();
     wpos_ids.reset();
@@ -199,9 +211,9 @@ Tensor vision_position_ids(Context& context, const DataConfig& data) {
     wpos_ids = integers(context, Op::clone, {h * w});
     columns.reset();
     const Tensor both = integers(context, Op::cat, {h * w, 2});
-    position_ids.push_back(integers(context, Op::clone, {data.patches(), 2}));
+    position_ids.push_back(integers(context, Op::clone, {image.patches(), 2}));
   }
-  Tensor result = integers(context, Op::cat, {checked_product(data.images(), data.patches()), 2});
+  Tensor result = integers(context, Op::cat, {data.all_patches(), 2});
   spatial_merge_size.reset();
   position_ids.clear();
   return result;
@@ -419,14 +431,14 @@ void GridLanguageModel::complete(ModelInputs& batch) {
   const std::int64_t rows = data_.micro_batch_size, length = data_.sequence_length;
   if (!data_.pixel_dtype) batch.position_ids = input({3, rows, length});
   make_pixel_values(batch);
+  if (data_.video && has_seconds_) batch.second_per_grid_ts = input({data_.images()}, DType::float32);
   if (data_.pixel_dtype && data_.images() > 0) batch.mm_token_type_ids = input({rows, length});
 }
 
 void GridLanguageModel::make_pixel_values(ModelInputs& batch) const {
   const std::int64_t images = data_.images();
   if (images == 0) return;
-  batch.pixel_values =
-      input({checked_product(images, data_.patches()), patch_elements_}, data_.pixel_dtype.value_or(dtype_));
+  batch.pixel_values = input({data_.all_patches(), patch_elements_}, data_.pixel_dtype.value_or(dtype_));
   batch.image_grid_thw = input({images, 3});
 }
 
@@ -442,17 +454,17 @@ std::int64_t attended_tokens(const Rows* rows, std::int64_t row, std::int64_t le
 }  // namespace
 
 // get_vision_position_ids of an image's tokens.
-Tensor GridLanguageModel::token_position_ids() const {
+Tensor GridLanguageModel::token_position_ids(const ImageShape& image) const {
   const std::int64_t merge =
-      std::llround(std::sqrt(data_.patches() / std::max<std::int64_t>(data_.tokens_per_image, 1)));
+      std::llround(std::sqrt(image.patches() / std::max<std::int64_t>(image.tokens_per_image, 1)));
   const auto axis = [&](Op op, std::int64_t size, DType dtype = DType::int64) {
     const Tensor steps = integers(context_, Op::arange, {size});
     return empty(context_, op, {size}, dtype);
   };
-  Tensor temporal = axis(Op::mul, data_.grid_t, has_seconds_ ? DType::int64 : DType::float32);
-  if (!has_seconds_) temporal = integers(context_, Op::to_copy, {data_.grid_t});
-  const Tensor height = axis(Op::add, data_.grid_h / merge), width = axis(Op::add, data_.grid_w / merge);
-  return integers(context_, Op::cat, {3, data_.tokens_per_image});
+  Tensor temporal = axis(Op::mul, image.grid_t, has_seconds_ ? DType::int64 : DType::float32);
+  if (!has_seconds_) temporal = integers(context_, Op::to_copy, {image.grid_t});
+  const Tensor height = axis(Op::add, image.grid_h / merge), width = axis(Op::add, image.grid_w / merge);
+  return integers(context_, Op::cat, {3, image.tokens_per_image});
 }
 
 // get_rope_index. A token of text comes before each image, the rest of the text after the last.
@@ -483,11 +495,11 @@ Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, co
       const Tensor steps = integers(context_, Op::arange, {size});
       llm_pos_ids_list.push_back(integers(context_, Op::add, {3, size}));
     };
-    std::int64_t text = tokens - checked_product(data_.images_per_sample, data_.tokens_per_image);
+    std::int64_t text = tokens - data_.tokens_of_images();
     for (std::int64_t image = 0; image < data_.images_per_sample; ++image) {
       add_text(std::min<std::int64_t>(text, 1));
       text -= std::min<std::int64_t>(text, 1);
-      vision_position_ids = token_position_ids();
+      vision_position_ids = token_position_ids(data_.image(image));
       llm_pos_ids_list.push_back(vision_position_ids);
       { const Tensor is_wider = empty(context_, Op::gt, {}, DType::boolean); }
       const Tensor side = scalar(Op::floor_divide);
@@ -541,13 +553,13 @@ Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) {
     else
       image_outputs = image_features(inputs.pixel_values);
     // The tuple of each image's features becomes one tensor again, and so do those of the deepstack.
-    const std::vector<std::int64_t> of_images(static_cast<std::size_t>(data_.images()), data_.tokens_per_image);
+    const std::vector<std::int64_t> of_images = data_.tokens_of_each_image();
     const TensorList pieces = split(image_outputs.pooler_output, of_images, 0);
     List<TensorList> deeper;
     for (const Tensor& features : image_outputs.deepstack_features) deeper.push_back(split(features, of_images, 0));
     image_embeds = cat(pieces, 0);
     image_embeds = to(image_embeds, inputs_embeds.dtype());
-    image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, inputs.images && is_video());
+    image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, data_.video || (inputs.images && is_video()));
     inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
     if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
     for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "models/data.h"
 #include "models/kit/decoder.h"
+#include "models/kit/videos.h"
 #include "models/model.h"
 #include "nn/attention.h"
 #include "nn/module.h"
@@ -26,7 +28,19 @@ struct GridRule {
   /// Limits are of all frames that make a patch together, and what is smaller than a token grows to one first; there
   /// is one frame (models/glm4v/image_processing_glm4v.py).
   bool of_all_frames = false;
+  VideoRule video{};  ///< of `data.video`; its max_pixels 0: no videos are modelled
 };
+/// Limits of smart_resize.
+struct Pixels {
+  double min = 0, max = 0;
+};
+/// smart_resize (models/qwen2_vl/image_processing_qwen2_vl.py) with Python's arithmetic, in units of `factor` pixels:
+/// the limits are of so many frames together, rounded to those of whole patches.
+std::pair<std::int64_t, std::int64_t> smart_resize(const std::vector<std::int64_t>& size, std::int64_t factor,
+                                                   const Pixels& limits, std::int64_t frames = 1,
+                                                   std::int64_t frames_of_patch = 1);
+/// The first lines of glm4v's and qwen3_vl's, with Python's arithmetic.
+void grow_to_token(std::vector<std::int64_t>& size, std::int64_t factor);
 /// Heads of which half rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
 void check_axial_heads(ConfigReader& reader, std::int64_t hidden_size, const char* heads_key, std::int64_t heads);
 /// A job's `data.grid_thw`, or the grid that the processor makes of `image_size` and `frames`: smart_resize
@@ -46,21 +60,19 @@ AttentionOutputs attend_within(const AttentionCall& call, const Tensor& query, c
                                const PatchSequences& sequences);
 /// get_max_seqlen, which only flash-attn asks for; transformers 5.23, utils/generic.py.
 void ask_max_seqlen(const PatchSequences& sequences, AttentionKind attention);
-/// get_vision_cu_seqlens: the frames of all images, or with `merges_frames` the images. All have the same.
+/// get_vision_cu_seqlens: the frames of all images, or with `merges_frames` the images.
 PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data, bool merges_frames);
 /// The frames of all images (get_vision_attention_seqlens).
 PatchSequences frames_of(Context& context, const DataConfig& data, AttentionKind attention);
-/// One image's sequences, of every image.
-std::vector<std::int64_t> of_all_images(const std::vector<std::int64_t>& lengths, const DataConfig& data);
 
-/// Windows of `side` by `side` units of `merge` by `merge` patches (get_vision_window_index). All images have the same.
+/// Windows of `side` by `side` units of `merge` by `merge` patches (get_vision_window_index).
 struct WindowRule {
   std::int64_t side = 1, merge = 1;
 };
 /// Patches that attend to one another in one image.
-std::vector<std::int64_t> window_lengths(const WindowRule& rule, const DataConfig& data);
+std::vector<std::int64_t> window_lengths(const WindowRule& rule, const ImageShape& image);
 /// How many windows an image has, those that hold nothing but padding too.
-std::int64_t windows_with_padding(const WindowRule& rule, const DataConfig& data);
+std::int64_t windows_with_padding(const WindowRule& rule, const ImageShape& image);
 /// The windows of all images. Which patch is in which is found on the host.
 PatchSequences windows_of(Context& context, const WindowRule& rule, const DataConfig& data);
 
@@ -186,9 +198,9 @@ class GridLanguageModel : public LanguageModel {
   ModuleId model_ = 0;
 
  private:
-  /// generate() is given pixel_values_videos; training, pixel_values.
+  /// generate() is given pixel_values_videos; training too where the job says `video`, else pixel_values.
   bool is_video() const { return data_.grid_t > 1; }
-  Tensor token_position_ids() const;
+  Tensor token_position_ids(const ImageShape& image) const;
   Tensor rope_index(const Tensor& input_ids, bool is_masked, const Rows* rows);
   Tensor model_forward(const ModelInputs& inputs);
 

@@ -82,7 +82,7 @@ class AxisTaps {
 }  // namespace
 
 Interpolation interpolation(Context& context, const DataConfig& data, const InterpolationRule& rule) {
-  const std::int64_t images = data.images(), patches = checked_product(images, data.patches()), taps = rule.taps;
+  const std::int64_t images = data.images(), patches = data.all_patches(), taps = rule.taps;
   const auto numbers = [&](Op op) { return integers(context, op, {patches}); };
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
   Interpolation result, columns, rows;

@@ -80,8 +80,7 @@ Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
       const Tensor patches = integers(context_, Op::mul, {data_.images()});
       const Tensor split_sizes = integers(context_, Op::floor_divide, {data_.images()});
     }
-    const std::vector<std::int64_t> of_images(static_cast<std::size_t>(data_.images()), data_.tokens_per_image);
-    pieces = split(image_outputs.pooler_output, of_images, 0);
+    pieces = split(image_outputs.pooler_output, data_.tokens_of_each_image(), 0);
     image_outputs.pooler_output.reset();
     image_embeds = cat(pieces, 0);
     image_embeds = to(image_embeds, inputs_embeds.dtype());

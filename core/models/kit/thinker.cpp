@@ -76,7 +76,7 @@ Tensor ThinkerModel::thinker_forward(const ModelInputs& inputs) {
   if (has_images(inputs)) {
     image_outputs = image_features(inputs.pixel_values);
     // The tuple of each image's features becomes one tensor again, and so do those of the deepstack.
-    const std::vector<std::int64_t> of_images(static_cast<std::size_t>(data_.images()), data_.tokens_per_image);
+    const std::vector<std::int64_t> of_images = data_.tokens_of_each_image();
     const TensorList pieces = split(image_outputs.pooler_output, of_images, 0);
     List<TensorList> deeper;
     for (const Tensor& features : image_outputs.deepstack_features) deeper.push_back(split(features, of_images, 0));
@@ -105,7 +105,7 @@ Tensor ThinkerModel::thinker_forward(const ModelInputs& inputs) {
 ModelTraits thinker_traits(const char* class_name, const LlamaConfig& text, bool ties_embeddings) {
   ModelTraits t = vision_language_traits(class_name, text, ties_embeddings);
   t.set_parts("visual", "", "language_model");
-  t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
+  t.image_keys = {"image_size", "image_sizes", "grid_thw", "video", "min_pixels", "max_pixels"};
   t.max_audios = 64;
   t.usual_audio_seconds = 30;
   t.default_sequence_length = 2048;

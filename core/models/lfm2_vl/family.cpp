@@ -29,7 +29,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vision_language_traits("Lfm2VlForConditionalGeneration", c.text, c.tie_word_embeddings);
   t.kernels = c.text.mixer.kernels;
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.insert(t.no_split_modules.end(), {kBlocks[0], kBlocks[1]});

@@ -180,16 +180,17 @@ class Lfm2Vl : public ImageTextModel {
     const std::int64_t patch = config_.vision.patch_size;
     return {data_.all_tiles(), config_.patches_per_tile(), config_.vision.num_channels * patch * patch};
   }
-  std::size_t features_of(std::int64_t images) const override {
-    return static_cast<std::size_t>(checked_product(images, data_.tiles)) + 1;  // always joined
+  std::size_t features_of(std::int64_t) const override {
+    return static_cast<std::size_t>(data_.all_tiles()) + 1;  // always joined
   }
 
   std::vector<Cells> spatial_shapes() const {
     std::vector<Cells> shapes;
     const std::int64_t side = config_.side_of_tile();
-    for (std::int64_t image = 0; image < data_.images(); ++image) {
-      shapes.insert(shapes.end(), static_cast<std::size_t>(data_.tiles - 1), Cells{side, side});
-      shapes.emplace_back(data_.grid_h, data_.grid_w);
+    for (std::int64_t i = 0; i < data_.images(); ++i) {
+      const ImageShape& image = data_.image(i);
+      shapes.insert(shapes.end(), static_cast<std::size_t>(image.tiles - 1), Cells{side, side});
+      shapes.emplace_back(image.grid_h, image.grid_w);
     }
     return shapes;
   }

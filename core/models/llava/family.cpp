@@ -51,7 +51,7 @@ ModelTraits traits(const FamilyConfig& config) {
   std::int64_t tokens = c.tokens_per_image();
   if (c.is_next()) {
     t.cuts_images = true;
-    t.image_keys.push_back("tiles");
+    t.image_keys.insert(t.image_keys.end(), {"image_sizes", "tiles"});
     tokens = c.anyres(c.vision.image_size, c.vision.image_size).tokens;
   }
   t.default_sequence_length = std::max(t.default_sequence_length, tokens);

@@ -1,5 +1,6 @@
 #include "models/llava/llava.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "models/clip/clip.h"
@@ -138,7 +139,11 @@ class Llava : public LanguageModel {
 
   Shape pixel_sizes() const {
     const ClipVisionConfig& v = config_.vision;
-    if (config_.is_next()) return {data_.images(), data_.tiles, v.num_channels, v.image_size, v.image_size};
+    if (config_.is_next()) {
+      std::int64_t tiles = data_.tiles;  // padded to the most (_pad_for_batching)
+      for (const ImageShape& image : data_.sample_images) tiles = std::max(tiles, image.tiles);
+      return {data_.images(), tiles, v.num_channels, v.image_size, v.image_size};
+    }
     return {data_.images(), v.num_channels, data_.image_height, data_.image_width};
   }
 
@@ -175,15 +180,13 @@ class Llava : public LanguageModel {
     // A cat of each image's own tiles.
     const Shape sizes = pixel_sizes();
     const Tensor pixel_values =
-        empty(context_, Op::cat, {checked_product(sizes[0], sizes[1]), sizes[2], sizes[3], sizes[4]},
-              tiles_of_images.dtype());
+        empty(context_, Op::cat, {data_.all_tiles(), sizes[2], sizes[3], sizes[4]}, tiles_of_images.dtype());
     ClipVisionOutput image_outputs = tower_outputs(pixel_values);
     const Tensor selected = selected_features(image_outputs);
     TensorList image_features;
     {
       const Tensor projected = projector_(selected);
-      const std::vector<std::int64_t> tiles(static_cast<std::size_t>(data_.images()), data_.tiles);
-      image_features = split(projected, tiles, 0);
+      image_features = split(projected, data_.of_each_image([](const ImageShape& image) { return image.tiles; }), 0);
     }
     packed = pack_image_features(config_, data_, image_features, image_newline_);
     feature_lens = empty(context_, Op::to_copy, {data_.images()}, DType::int64);

@@ -124,11 +124,13 @@ LlavaConfig read_llava_onevision_config(ConfigReader& reader) {
 
 TensorList pack_image_features(const LlavaConfig& config, const DataConfig& data, const TensorList& image_features,
                                const Tensor& image_newline) {
-  const LlavaConfig::Anyres anyres = config.anyres(data.image_height, data.image_width);
   const std::int64_t side = config.vision.image_size / config.vision.patch_size, width = config.text.hidden_size;
   TensorList new_image_features;
   Tensor base_image_feature, image_feature;
-  for (const Tensor& tiles : image_features) {
+  for (std::size_t i = 0; i < image_features.size(); ++i) {
+    const Tensor& tiles = image_features[i];
+    const ImageShape& image = data.image(static_cast<std::int64_t>(i));
+    const LlavaConfig::Anyres anyres = config.anyres(image.image_height, image.image_width);
     base_image_feature = select(tiles, 0, 0);
     image_feature = slice(tiles, 0, 1, tiles.size(0) - 1);
     image_feature = view(image_feature, {anyres.tile_rows, anyres.tile_columns, side, side, width});

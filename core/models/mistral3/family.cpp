@@ -27,7 +27,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Mistral3Config>();
   ModelTraits t = vision_language_traits("Mistral3ForConditionalGeneration", c.text, c.tie_word_embeddings);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});

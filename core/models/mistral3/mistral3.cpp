@@ -1,5 +1,6 @@
 #include "models/mistral3/mistral3.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "models/kit/image_text.h"
@@ -38,17 +39,18 @@ struct PatchMerger {
   Tensor operator()(const Tensor& argument, const DataConfig& data) const {
     ModuleCall call(argument.context(), module);
     const Tensor given = call.argument(argument);
-    const std::int64_t images = data.images(), h = data.image_height / patch_size, w = data.image_width / patch_size,
-                       d = given.size(1), merged = d * spatial_merge_size * spatial_merge_size,
-                       tokens = (h / spatial_merge_size) * (w / spatial_merge_size);
+    const std::int64_t d = given.size(1), merged = d * spatial_merge_size * spatial_merge_size;
     // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
     Tensor grid, image_grid;
     TensorList permuted_tensor;
-    const ImageSizes sizes(argument.context(), images);
+    const ImageSizes sizes(argument.context(), data.images());
     {
-      const TensorList pieces = split(given, std::vector<std::int64_t>(static_cast<std::size_t>(images), h * w), 0);
-      for (const Tensor& image_tokens : pieces) {
-        image_grid = view(image_tokens, {h, w, d});
+      const TensorList pieces = split(given, pixtral_patches(data, patch_size), 0);
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const ImageShape& image = data.image(static_cast<std::int64_t>(i));
+        const std::int64_t h = image.image_height / patch_size, w = image.image_width / patch_size,
+                           tokens = (h / spatial_merge_size) * (w / spatial_merge_size);
+        image_grid = view(pieces[i], {h, w, d});
         image_grid = unsqueeze(transpose(transpose(image_grid, 0, 2), 1, 2), 0);
         grid = im2col(image_grid, {1, merged, tokens});
         grid = transpose(view(grid, {merged, tokens}), 0, 1);
@@ -120,12 +122,17 @@ class Mistral3 : public ImageTextModel {
 
  private:
   Shape pixel_sizes() const override {
-    return {data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width};
+    std::int64_t height = data_.image_height, width = data_.image_width;
+    for (const ImageShape& image : data_.sample_images) {  // padded to the largest (PixtralImageProcessor)
+      height = std::max(height, image.image_height);
+      width = std::max(width, image.image_width);
+    }
+    return {data_.images(), config_.vision.num_channels, height, width};
   }
   std::size_t features_of(std::int64_t images) const override { return static_cast<std::size_t>(images); }
 
   ImageFeatures image_features(const ModelInputs& batch) const override {
-    const Tensor last_hidden_state = vision_tower_(batch.pixel_values);
+    const Tensor last_hidden_state = vision_tower_(batch.pixel_values, data_);
     const Tensor features =
         projector_(view(last_hidden_state, {last_hidden_state.size(1), last_hidden_state.size(2)}), data_);
     {
@@ -133,8 +140,7 @@ class Mistral3 : public ImageTextModel {
       const Tensor split_sizes = integers(context_, Op::mul, {data_.images()});
       cells.reset();
     }
-    const std::vector<std::int64_t> of_images(static_cast<std::size_t>(data_.images()), data_.tokens_per_image);
-    return {split(features, of_images, 0), {last_hidden_state}};
+    return {split(features, data_.tokens_of_each_image(), 0), {last_hidden_state}};
   }
 
   Mistral3Config config_;

@@ -30,7 +30,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<MuseGlimmerConfig>();
   ModelTraits t = vision_language_traits(kMuseGlimmerNames.causal_lm, c.text, c.tie_word_embeddings);
   t.set_parts("vision_tower", "", "language_model");  // what projects is more than one module
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::image_preferences});

@@ -62,15 +62,15 @@ struct MuseGlimmerVisionPatchEmbedder {
 
 // get_vision_pixel_shuffle_index
 Tensor pixel_shuffle_index(Context& context, const DataConfig& data) {
-  const std::int64_t patches = data.patches();
   Tensor permutation;
   TensorList indices;
-  for (std::int64_t image = 0; image < data.images(); ++image) {
+  for (std::int64_t i = 0; i < data.images(); ++i) {
+    const std::int64_t patches = data.image(i).patches();
     permutation = integers(context, Op::arange, {patches});
     permutation = integers(context, Op::clone, {patches});
     indices.push_back(integers(context, Op::add, {patches}));
   }
-  return integers(context, Op::cat, {checked_product(data.images(), patches)});
+  return integers(context, Op::cat, {data.all_patches()});
 }
 
 struct MuseGlimmerVisionModel {
@@ -194,9 +194,7 @@ class MuseGlimmer : public PackedImageModel {
   bool activate_neftune() override { return false; }
 
  private:
-  Shape pixel_sizes() const override {
-    return {checked_product(data_.images(), data_.patches()), config_.vision.patch_elements()};
-  }
+  Shape pixel_sizes() const override { return {data_.all_patches(), config_.vision.patch_elements()}; }
 
   GridOutputs image_features(const Tensor& pixel_values) const override {
     GridOutputs outputs;

@@ -130,6 +130,14 @@ PositionEmbeddings embed_positions(ModuleId module, const Tensor& inv_freq, cons
   return {call.result(cos_like_x), call.result(sin_like_x)};
 }
 
+/// embed[..., :rows, :columns]; indexing passes over slices that take everything (python_variable_indexing.h,
+/// applySlice).
+Tensor without_padding(Tensor embed, std::int64_t rows, std::int64_t columns) {
+  if (rows != embed.size(1)) embed = slice(embed, 1, 0, rows);
+  if (columns != embed.size(2)) embed = slice(embed, 2, 0, columns);
+  return embed;
+}
+
 // generate_block_attention_mask
 Tensor block_attention_mask(const Tensor& tensor, std::int64_t images) {
   Context& context = tensor.context();
@@ -141,9 +149,10 @@ Tensor block_attention_mask(const Tensor& tensor, std::int64_t images) {
 }
 
 /// cu_seqlens of a list of lengths on the host.
-PatchSequences bounds_of_images(Context& context, std::int64_t images, std::int64_t patches) {
+PatchSequences bounds_of_images(Context& context, std::vector<std::int64_t> patches) {
   PatchSequences sequences;
-  sequences.lengths.assign(static_cast<std::size_t>(images), patches);
+  sequences.lengths = std::move(patches);
+  const std::int64_t images = std::ssize(sequences.lengths);
   const Tensor lengths = empty(context, Op::to_copy, {images + 1}, DType::int32);
   sequences.cu_seqlens = empty(context, Op::cumsum, {images + 1}, DType::int32);
   const Workspace scan(context, Op::cumsum, cub_scan_bytes(images + 1));
@@ -152,11 +161,16 @@ PatchSequences bounds_of_images(Context& context, std::int64_t images, std::int6
 
 }  // namespace
 
-Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
+std::vector<std::int64_t> pixtral_patches(const DataConfig& data, std::int64_t patch_size) {
+  return data.of_each_image(
+      [&](const ImageShape& image) { return (image.image_height / patch_size) * (image.image_width / patch_size); });
+}
+
+Tensor PixtralVisionModel::operator()(const Tensor& pixel_values, const DataConfig& data) const {
   Context& context = pixel_values.context();
   ModuleCall call(context, module);
   if (context.modules) context.modules->read(patch_conv.weight);  // `target_dtype`
-  const std::int64_t images = pixel_values.size(0);
+  const std::int64_t images = pixel_values.size(0), patch_size = patch_conv.weight.size(3);
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
   PatchesToAttend patches;
   Tensor wpos_ids, hpos_ids, position_ids;
@@ -168,17 +182,24 @@ Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
     patch_embeds = patch_conv(typed);
   }
   require_input_grad(checkpointing, patch_embeds, patch_conv.module);
-  const std::int64_t width = patch_embeds.size(1), h = patch_embeds.size(2), w = patch_embeds.size(3);
+  const std::int64_t width = patch_embeds.size(1);
   patch_embeds_list = unbind(patch_embeds);
+  for (std::int64_t i = 0; i < images; ++i) {
+    const ImageShape& image = data.image(i);
+    Tensor& embed = patch_embeds_list[static_cast<std::size_t>(i)];
+    embed = without_padding(std::move(embed), image.image_height / patch_size, image.image_width / patch_size);
+  }
   {
     TensorList flat;
-    for (const Tensor& embed : patch_embeds_list) flat.push_back(transpose(view(embed, {width, h * w}), 0, 1));
+    for (const Tensor& embed : patch_embeds_list)
+      flat.push_back(transpose(reshape(embed, {width, embed.size(1) * embed.size(2)}), 0, 1));
     patch_embeds = unsqueeze(cat(flat, 0), 0);
   }
   patch_embeds = ln_pre(patch_embeds);
   {
     TensorList ids;
-    for (std::int64_t image = 0; image < images; ++image) {
+    for (const Tensor& patch : patch_embeds_list) {
+      const std::int64_t h = patch.size(1), w = patch.size(2);
       Tensor rows = integers(context, Op::arange, {h}), columns = integers(context, Op::arange, {w});
       hpos_ids = rows;
       wpos_ids = columns;
@@ -186,11 +207,11 @@ Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
                    flat_columns = integers(context, Op::clone, {h * w});
       ids.push_back(integers(context, Op::cat, {h * w, 2}));
     }
-    position_ids = integers(context, Op::cat, {checked_product(images, h * w), 2});
+    position_ids = integers(context, Op::cat, {patch_embeds.size(1), 2});
   }
   positions = embed_positions(rotary, inv_freq, position_ids, patch_embeds.dtype());
   if (is_flash_attention(layers.front().attention.call.kind))
-    patches.images = bounds_of_images(context, images, h * w);
+    patches.images = bounds_of_images(context, pixtral_patches(data, patch_size));
   else
     patches.attention_mask = block_attention_mask(patch_embeds, images);
   const auto block = [&](std::size_t i) -> BlockStack::Forward {

@@ -41,12 +41,15 @@ struct PixtralAttentionLayer {
   ModuleId module = 0;
 };
 
+/// Patches of each image without padding: its own height and width are multiples of patch_size.
+std::vector<std::int64_t> pixtral_patches(const DataConfig& data, std::int64_t patch_size);
+
 /// PixtralVisionModel: the patches of all images are one sequence, masked but for each image's own.
 struct PixtralVisionModel {
   PixtralVisionModel() = default;
   PixtralVisionModel(const Builder& builder, const PixtralVisionConfig& config, const ModelOptions& options);
-  /// pixel_values [images, channels, height, width], all of one size: last_hidden_state [1, patches, hidden].
-  Tensor operator()(const Tensor& pixel_values) const;
+  /// pixel_values [images, channels, height, width], padded to the largest: last_hidden_state [1, patches, hidden].
+  Tensor operator()(const Tensor& pixel_values, const DataConfig& data) const;
 
   Conv2d patch_conv;
   LlamaRMSNorm ln_pre;

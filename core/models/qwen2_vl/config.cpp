@@ -150,7 +150,9 @@ void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& dat
   const QwenVisionConfig& v = config.vision;
   // preprocessor_config.json of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct; the class itself has a
   // max_pixels of 28 * 28 * 1280.
-  read_grid(reader, {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 56 * 56, 12'845'056}, data);
+  GridRule rule{v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 56 * 56, 12'845'056};
+  rule.video = {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 56 * 56, 12'845'056};  // they have one file
+  read_grid(reader, rule, data);
   if (data.grid_t > 0) check_sequences(reader, checked_product(data.images(), windows_with_padding(v.windows(), data)));
 }
 

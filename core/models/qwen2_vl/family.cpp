@@ -31,7 +31,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.set_parts("visual", "visual.merger", "language_model");
   t.pretrain = {{}, {t.projector}, {}};  // the merger is a part of the tower
   t.finetune = {{"visual.patch_embed", "visual.blocks"}, {}, {}};
-  t.image_keys = {"image_size", "grid_thw", "frames", "min_pixels", "max_pixels"};
+  t.image_keys = {"image_size", "image_sizes", "grid_thw", "frames", "video", "min_pixels", "max_pixels"};
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::quantization, Feature::image_preferences, Feature::packing});
   t.no_split_modules.emplace_back(c.names->block);

@@ -40,7 +40,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.pretrain = {{}, {t.projector}, {}};
   t.finetune = {{"visual.pos_embed", "visual.patch_embed", "visual.blocks"}, {}, {}};
   if (c.of->has_deepstack) t.finetune.freeze.emplace_back("visual.deepstack_merger_list");
-  t.image_keys = {"image_size", "grid_thw", "frames", "min_pixels", "max_pixels"};
+  t.image_keys = {"image_size", "image_sizes", "grid_thw", "frames", "video", "min_pixels", "max_pixels"};
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.of->block);
   t.has_experts = c.text.experts.num_experts != 0;
@@ -72,7 +72,10 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const Qwen3VisionConfig& v = config.as<Qwen3VLConfig>().vision;
   // preprocessor_config.json of Qwen/Qwen3-VL-8B-Instruct: size.shortest_edge and size.longest_edge
-  read_grid(reader, {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 65'536, 16'777'216}, data);
+  GridRule rule{v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 65'536, 16'777'216};
+  // video_preprocessor_config.json of Qwen/Qwen3-VL-8B-Instruct
+  rule.video = {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 4'096, 25'165'824, true};
+  read_grid(reader, rule, data);
 }
 
 }  // namespace

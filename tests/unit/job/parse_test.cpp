@@ -25,7 +25,7 @@ std::string preset_job(const std::string& preset, const std::string& members = "
 TEST_CASE("A job that names only its model gets every default", "[job]") {
   const Job job = must_parse(preset_job("llava-1.5-7b"));
   CHECK(job.model.name == "LLaVA-1.5 7B");
-  CHECK(job.data == DataConfig{1, 2048, 0, 1, 336, 336, 576});
+  CHECK(job.data == DataConfig{{336, 336, 576}, 1, 2048, 0, 1});
   CHECK(job.training == TrainingConfig{});
   CHECK(job.training.optimizer.implementation == OptimizerImplementation::fused);
   CHECK(job.training.optimizer.param_groups == 2);
@@ -40,11 +40,11 @@ TEST_CASE("A job that names only its model gets every default", "[job]") {
 TEST_CASE("The default sequence is the model's usual", "[job]") {
   CHECK(must_parse(preset_job("llama-3-8b")).data.sequence_length == 8192);
   CHECK(must_parse(preset_job("llama-3-8b")).data.images_per_sample == 0);
-  CHECK(must_parse(preset_job("clip-vit-l-14")).data == DataConfig{1, 77, 0, 1, 224, 224});
+  CHECK(must_parse(preset_job("clip-vit-l-14")).data == DataConfig{{224, 224}, 1, 77, 0, 1});
   CHECK(must_parse(R"({"model": {"config": {"model_type": "llama"}}})").data.sequence_length == 2048);
   const Job tower = must_parse(R"({"model": {"config": {"model_type": "clip_vision_model"}},
                                    "training": {"loss": "pooler_output"}})");
-  CHECK(tower.data == DataConfig{1, 0, 0, 1, 224, 224});
+  CHECK(tower.data == DataConfig{{224, 224}, 1, 0, 0, 1});
 }
 
 TEST_CASE("A config overrides its preset's fields, nested", "[job]") {

@@ -285,6 +285,12 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   grid: {
     placeholder: '1, 48, 32',
   },
+  imagesizes: {
+    placeholder: '672x448, 224x224',
+  },
+  video: {
+    placeholder: '8 s, 2 fps, 360x640',
+  },
   minpixels: {
     placeholder: '3136',
   },

@@ -51,9 +51,16 @@ export const OWN_GPU = 'own';
 
 const TRAINS: Condition = ['/task', true, 'train'];
 const isOneByOne = (_: Traits, { liger }: Setup): boolean => liger === 'some';
-const byPixels = (_: Traits, { grid }: Setup): boolean => grid === '';
+/** Images of several sizes, which say how many there are, too. */
+const hasSizes = (model: Traits, { imagesizes }: Setup): boolean =>
+  imagesizes !== '' && has(model, '/data/image_sizes');
+const hasVideo = (model: Traits, { video }: Setup): boolean => video !== '' && has(model, '/data/video');
+const areAlike = (model: Traits, setup: Setup): boolean => !hasSizes(model, setup) && !hasVideo(model, setup);
+/** Its images are all of one size, in pixels. */
+const byPixels = (model: Traits, setup: Setup): boolean => setup.grid === '' && areAlike(model, setup);
+const hasLimits = (_: Traits, { grid }: Setup): boolean => grid === '';
 /** The size of its images, where tiles do not say it. */
-const hasSize = (model: Traits, { grid }: Setup): boolean => grid === '' && !has(model, '/data/tiles');
+const hasSize = (model: Traits, setup: Setup): boolean => byPixels(model, setup) && !has(model, '/data/tiles');
 const hasTurns = (_: Traits, { cache }: Setup): boolean => cache !== 'mtla';
 const checkpoints = (_: Traits, { checkpointing }: Setup): boolean => checkpointing !== 'none';
 /** A library's loop, which has defaults of its own. */
@@ -88,9 +95,9 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   seq: told('first', '2048'),
   images: row('first', '1', {
     told: true,
-    applies: ({ text, prompts_take_images }, setup) => text && (prompts_take_images || !infers(setup)),
+    applies: (model, setup) => model.text && !hasSizes(model, setup) && (model.prompts_take_images || !infers(setup)),
   }),
-  tiles: row('more', 'usual'),
+  tiles: row('more', 'usual', { applies: areAlike }),
   newtokens: row('first', '256'),
   turns: row('first', '1'),
   turntokens: row('first', '128', { applies: hasTurns }),
@@ -253,9 +260,9 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   scored: row('rare', 'all', { choices: ['all', 'completion', '0.25', '0.1'], made: true }),
   usecache: row('rare', 'off'),
   emptycache: row('rare', 'off'),
-  grid: row('rare', ''),
-  minpixels: row('rare', '', { applies: byPixels }),
-  maxpixels: row('rare', '', { applies: byPixels }),
+  grid: row('rare', '', { applies: areAlike }),
+  minpixels: row('rare', '', { applies: hasLimits }),
+  maxpixels: row('rare', '', { applies: hasLimits }),
   cacheroom: row('rare', ''),
   block: row('rare', '16'),
   batched: row('rare', ''),
@@ -290,6 +297,9 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   watts: row('rare', ''),
   price: row('rare', ''),
   tokens: row('rare', ''),
+  // "672x448, 224x224" and "8 s, 2 fps, 360x640" (state/media.ts).
+  imagesizes: row('rare', '', { kind: 'names', applies: (model, setup) => !hasVideo(model, setup), made: true }),
+  video: row('rare', '', { kind: 'names', applies: (model, setup) => !hasSizes(model, setup), made: true }),
 };
 
 export interface Field extends Omit<Setting, 'choices'>, Omit<Own, keyof Setting> {

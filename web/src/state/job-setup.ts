@@ -5,6 +5,7 @@ import { BF16_IN_AUTOCAST, byTrl, isByTrainer, START, type Setup } from './field
 import type { Job } from './job.generated';
 import { at } from './json';
 import { packLengths, type Bar } from './lengths';
+import { mediaIn } from './media';
 import type { Model } from './model';
 import { nearest, type Nearest } from './patch';
 import { packRun, runOf } from './runfile';
@@ -134,6 +135,14 @@ export function setupOfJob(job: Job, setup: Pick<Setup, 'model' | 'config'>, mod
   const adapters = adaptersIn(rest.training ?? {});
   if (rest.training) rest.training = adapters.training;
   const ways = { ...adapters.setup, ...runIn(job.parallel ?? {}) };
-  const own = { ...length, ...images, ...ways, ...byTrainer, ...samplesOf(job.data ?? {}), checkpointing };
+  const own = {
+    ...length,
+    ...images,
+    ...ways,
+    ...byTrainer,
+    ...samplesOf(job.data ?? {}),
+    ...mediaIn(job.data ?? {}),
+    checkpointing,
+  };
   return nearest({ ...START, ...DEFAULTS, ...own, ...setup }, model, rest);
 }

@@ -17,6 +17,7 @@ import {
 import type { Field, FieldKey, Setup } from './fields';
 import type { Job } from './job.generated';
 import { histogramOf } from './lengths';
+import { imageSizesOf, videoOf } from './media';
 import type { Model } from './model';
 import { unpackPlan } from './plan';
 import { unpackRun, type RunFile } from './runfile';
@@ -261,6 +262,8 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
     task: setup.task,
     data: {
       ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] } : {}),
+      ...(setup.imagesizes !== '' && means('imagesizes') ? { image_sizes: imageSizesOf(setup.imagesizes) } : {}),
+      ...(setup.video !== '' && means('video') ? { video: videoOf(setup.video) } : {}),
       ...samples(setup, means),
     },
     gpu: gpuOf(setup),
