@@ -72,11 +72,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   }
   if (is_flash_attention(job.training.attention))
     input.notes.emplace_back("flash-attn: what its kernels allocate is from source, not measured");
-  if (traits.has_experts)
-    input.assumptions.emplace_back(
-        "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
-        "not "
-        "on the routing (at least one token is routed, none is dropped)");
+  if (traits.has_experts) note_experts(job, input);
   if (traits.kernels != Kernels::torch) note_kernels(job, input);
   if (autocast_dtype(job.training.precision) && !job.training.loop.is_trainer())
     input.assumptions.emplace_back(

@@ -24,6 +24,8 @@ void note_inference(const Job& job, const Simulation& simulation, ReportInput& i
 std::string packages_of(Kernels kernels);
 /// Images that differ, or a video, as the model sees them.
 std::string describe_images(const DataConfig& data);
+/// How its experts run.
+void note_experts(const Job& job, ReportInput& input);
 /// Those that the job's model calls and that are not installed.
 Kernels missing_kernels(const Job& job);
 /// Whose code runs what packages of kernels could.

@@ -57,6 +57,9 @@ Precision read_precision(ConfigReader& training, const ModelTraits& traits, bool
 void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
                      const Runtime& runtime);
 
+/// `data.routing`.
+ExpertLoad read_routing(ConfigReader& data, const ModelTraits& traits);
+void write_routing(const ExpertLoad& routing, nlohmann::json& data);
 /// What a model with experts cannot run with yet.
 void check_experts(ConfigReader& reader, const Job& job);
 /// What installed packages of kernels (Runtime::kernels) cannot run yet, and what of them is not in the numbers.

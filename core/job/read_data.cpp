@@ -143,6 +143,7 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
   }
 
   leave_out_others(reader, traits);
+  data.routing = read_routing(reader, traits);
   if (has_sizes)
     read_image_sizes(reader, model, data);
   else if (traits.takes_images)

@@ -184,6 +184,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   Simulation simulation;
   Context context(behaviours, {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)});
   context.repeats = repeats;
+  if (job.runtime.experts == ExpertsImplementation::eager) context.expert_loop = &job.data.routing;
   context.begin_phase(PhaseName::init, 0);
   std::unique_ptr<Tuner> tuner;
   std::optional<LoraConfig> lora = job.training.lora;

@@ -219,6 +219,7 @@ std::string to_json(const Job& job) {
   else if (job.data.images_per_sample != 0 && traits.reads_images_by("image_size") &&
            job.model.config.family().read_images)
     data["image_size"] = {job.data.image_height, job.data.image_width};
+  write_routing(job.data.routing, data);
   if (traits.max_audios != 0) {
     put(data, "audios_per_sample", job.data.audios_per_sample, 1);
     if (job.data.audios_per_sample != 0) put(data, "audio_seconds", job.data.audio_seconds, traits.usual_audio_seconds);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/rows.h"
+#include "runtime/expert_load.h"
 #include "tensor/shape.h"
 #include "trace/dtype.h"
 
@@ -46,6 +47,7 @@ struct DataConfig : ImageShape {
   std::int64_t audios_per_sample = 0;       ///< 0: the model hears nothing
   double audio_seconds = 0;                 ///< of each, as it was recorded; 0: no audio
   std::int64_t tokens_per_audio = 0;        ///< of the language model's sequence; 0: they are not merged into it
+  ExpertLoad routing{};
   Rows rows{};
   std::int64_t scored = 0;  ///< labels that are not -100, after the shift; counted where somebody asks
 

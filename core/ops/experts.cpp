@@ -70,6 +70,21 @@ Tensor div_in_place(Tensor x, const Tensor& other) {
   return record.output(alias(x, x.sizes(), x.strides()));
 }
 
+// derivatives.yaml: self: grad, source: grad.index_select(dim, index).expand_as(source)
+Tensor index_add_(Tensor x, const Tensor& index, const Tensor& source) {
+  Record record(Op::add,
+                [](Backward& b) {
+                  if (b.wants(0)) b.give(0, b.grad());
+                  if (b.wants(1)) b.give(1, empty(b.context, Op::index_select, b.input_sizes(1), b.grad().dtype()));
+                },
+                {&x, &source});
+  record.save(index);
+  record.wants(1) ? record.save(source) : record.skip();
+  kernel(Op::add, {&x, &source}, x);
+  if (!record) return x;
+  return record.output(alias(x, x.sizes(), x.strides()));
+}
+
 /// sort_stable (ATen/native/cuda/Sort.cpp): up to 4096 values in one block; more by a radix sort of all bits.
 TopK sort(const Tensor& x) {
   constexpr std::int64_t kSmall = 4096;  // should_use_small_sort

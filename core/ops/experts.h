@@ -22,6 +22,9 @@ Tensor scatter_into(const Tensor& base, const Tensor& indices, const Tensor& sou
 /// x /= other: the memory is x's; a copy of x is kept where other wants a gradient.
 Tensor div_in_place(Tensor x, const Tensor& other);
 
+/// x.index_add_(0, index, source) of a matrix: the memory is x's.
+Tensor index_add_(Tensor x, const Tensor& index, const Tensor& source);
+
 /// torch.sort of one dimension of int64: the values, and the order.
 TopK sort(const Tensor& x);
 

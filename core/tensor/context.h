@@ -6,6 +6,7 @@
 
 #include "result.h"
 #include "runtime/behaviours.h"
+#include "runtime/expert_load.h"
 #include "tensor/listeners.h"
 #include "tensor/pool.h"
 #include "tensor/tensor.h"
@@ -82,6 +83,8 @@ class Context {
   ConstructionListener* construction = nullptr;  ///< of the model that is being built
   /// F.linear is DeepSpeed's LinearFunctionForZeroStage3 (zero.Init, `memory_efficient_linear`).
   bool zero_3_linear = false;
+  /// Experts run in a loop of Python, over tokens that are spread so; null: their products are grouped.
+  const ExpertLoad* expert_loop = nullptr;
 
   std::optional<Error> refusal;  ///< why PyTorch would have stopped, if it would
   bool repeats = true;           ///< what was proved to happen again is written, not executed: Repetition, RepeatingRun

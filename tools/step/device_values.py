@@ -7,7 +7,7 @@ import itertools
 import math
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from step.spec import CLASSES, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
@@ -26,7 +26,7 @@ class DeviceValues:
         integer: int | Callable[[Any], int] = 0,
         device_type: str = "CUDA",
         active: Callable[[], bool] = lambda: True,
-        found: dict[tuple[int, ...], int] | None = None,
+        found: dict[tuple[int, ...], int | Iterator[int]] | None = None,
     ) -> None:
         import torch
 
@@ -59,6 +59,8 @@ class DeviceValues:
     def nonzero(self, tensor: Any) -> Any:
         torch = self.torch
         count = self.found.get(tuple(tensor.shape), tensor.numel()) if self.selected is None else self.selected
+        if not isinstance(count, int):  # one after another
+            count = next(count)
         tensor = tensor.contiguous()
         block = torch.empty(1, dtype=torch.int32, device=tensor.device)
         ctypes.c_int32.from_address(block.data_ptr()).value = count
@@ -355,9 +357,9 @@ def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
     return lambda tensor: int(values(tensor))
 
 
-def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
+def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
     """How many True a mask of a batch's image or audio tokens has, by its shape: Qwen3-VL's deepstack takes these tokens by it,
-    Voxtral looks at their embeddings.
+    Voxtral looks at their embeddings. Experts in a loop look for their tokens so.
     """
     if spec["model"].get("config", {}).get("model_type") == "voxtral" and "input_features" in spec["inputs"]:
         audio, width = (spec["model"]["config"][part] for part in ("audio_config", "text_config"))
@@ -380,7 +382,7 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
         tokens, most = images * gemma4_tokens(spec), config.get("vision_soft_tokens_per_image", 280)
         hidden = config["text_config"].get("hidden_size", 2304)
         return {(images, most): tokens, (*spec["inputs"]["input_ids"]["shape"], hidden): tokens * hidden}
-    return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else {}
+    return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else loop_over_experts(spec)
 
 
 def omni_masks(spec: Spec) -> dict[tuple[int, ...], int]:
@@ -424,6 +426,27 @@ def ctypes_value(torch: Any, tensor: Any) -> Any:
 
 # What configs call the number of experts.
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
+
+
+def loop_over_experts(spec: Spec) -> dict[tuple[int, ...], Any]:
+    """How many experts are hit, and how many tokens each of them finds, one after another, as the job's `routing` says."""
+    if spec["model"].get("experts") != "eager":
+        return {}
+    import torch
+
+    config = spec["model"]["config"]
+    config = config.get("text_config", config)
+    experts = next(config[key] for key in EXPERTS if key in config)
+    tokens, chosen = math.prod(spec["inputs"]["input_ids"]["shape"]), config["num_experts_per_tok"]
+    ends = [tokens * chosen * i // experts for i in range(experts + 1)]
+    routing = spec.get("routing", "balanced")
+    worst = [tokens] * chosen
+    counts = worst if routing == "worst" else routing if isinstance(routing, list) else [b - a for a, b in itertools.pairwise(ends)]
+    hit = [count for count in counts if count]
+    is_true = torch.Tensor.__bool__
+    # `if expert_idx == self.num_experts: continue`, the class of what is masked
+    torch.Tensor.__bool__ = lambda self: is_true(self) and "expert_hit" not in asking().f_code.co_varnames
+    return {(experts,): len(hit), (experts + 1,): len(hit), (chosen, tokens): itertools.cycle(hit)}
 
 
 def route_evenly(spec: Spec) -> None:

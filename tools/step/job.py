@@ -138,6 +138,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
         "train": train,
         "steps": 2,
     }
+    if "routing" in data:
+        spec["routing"] = data["routing"]
     if training.get("loss"):
         spec["loss"] = training["loss"]
     if job.get("task") == "inference":

@@ -181,6 +181,14 @@ constexpr Setting kDataRows[] = {
      .label = "Audios per sample",
      .link = "audios",
      .otherwise = "null"},
+    {.key = "routing",
+     .takes = any(kText | kList),
+     .words =
+         "How a router spreads tokens over experts, which decides memory where these run one after another "
+         "(runtime.experts: eager): balanced, worst (all tokens go to the same experts), or each expert's tokens of "
+         "a micro-batch",
+     .otherwise = R"("balanced")",
+     .schema = R"({"type": ["string", "array"]})"},
     {.key = "lengths",
      .takes = any(kObject | kNull),
      .words =

@@ -73,9 +73,10 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
 MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c) {
   MoeWithShared moe;
   moe.module = builder.module;
-  moe.experts =
-      Experts(builder.child("experts", c.names->experts), c.n_routed_experts, c.hidden_size, c.moe_intermediate_size,
-              c.hidden_act, c.names->its.has_softmax ? ExpertsParts{.checkpoint = {}} : ExpertsParts{});
+  moe.experts = Experts(builder.child("experts", c.names->experts), c.n_routed_experts, c.hidden_size,
+                        c.moe_intermediate_size, c.hidden_act,
+                        {.checkpoint = c.names->its.has_softmax ? ExpertNames{} : ExpertNames{kExpertProjections},
+                         .loop = ExpertsLoop::masks_one_more});
   const Builder gate_at = builder.child("gate", c.names->router);
   if (c.names->its.is_v3) {
     ExpertsConfig experts;

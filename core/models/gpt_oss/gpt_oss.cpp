@@ -106,7 +106,11 @@ GptOssLayer::GptOssLayer(const Builder& builder, const TextConfig& c, const Mode
   router_ = Router(router_at, c, softmax_of_best);
   router_.bias = router_at.parameter("bias", {c.experts.num_experts});
   experts_ = make_experts(at, "GptOssExperts", c,
-                          {.is_transposed = true, .has_bias = true, .checkpoint = {}, .apply_gate = clamped_gate});
+                          {.is_transposed = true,
+                           .has_bias = true,
+                           .checkpoint = {},
+                           .apply_gate = clamped_gate,
+                           .loop = ExpertsLoop::masks_experts});
   const auto norm = [&](const char* name) {
     return Norm(builder.child(name, c.names->rms_norm), rms_norm_float32, {c.hidden_size});
   };

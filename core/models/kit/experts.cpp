@@ -79,6 +79,7 @@ Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, c
     const Tensor out = liger_fused_moe(x, gate_up_proj, down_proj, top_k_index_2d, top_k_weights_2d);
     return call.result(view(out, hidden_states.sizes()));
   }
+  if (context.expert_loop) return call.result(loop(hidden_states, top_k_index, call.argument(top_k_weights)));
   const std::int64_t selected = tokens * top_k, experts = gate_up_proj.size(0);
   Tensor sample_weights = reshape(call.argument(top_k_weights), {selected});
   if (context.past_key_values && context.past_key_values->decodes)

@@ -19,6 +19,9 @@ using ExpertNames = std::span<const char* const>;
 inline constexpr const char *kExpertProjections[] = {"gate_proj", "up_proj", "down_proj"},
                             *kNumberedProjections[] = {"w1", "w3", "w2"};
 
+/// F.one_hot's classes in the loop of a class's own forward: with one for tokens that are masked, or the experts alone.
+enum class ExpertsLoop : std::uint8_t { not_compared, masks_one_more, masks_experts };
+
 /// What a class of experts has of its own (use_experts_implementation).
 struct ExpertsParts {
   bool is_transposed = false;  ///< weights are [experts, in, out]
@@ -27,11 +30,12 @@ struct ExpertsParts {
   /// In checkpoints, where each expert has its own (conversion_mapping.py); empty: they are as they are here.
   ExpertNames checkpoint = kExpertProjections;
   Tensor (*apply_gate)(const Tensor& gate_up_out) = nullptr;  ///< _apply_gate; null: halves, act_fn(gate) * up
+  ExpertsLoop loop = ExpertsLoop::not_compared;
 };
 
 /// The experts of a layer, their weights in two tensors (transformers 5.23, integrations/moe.py): grouped_mm_experts_
 /// forward, and while generate() decodes batched_mm_experts_forward. What they allocate depends on the tokens' number
-/// alone.
+/// alone; what the class's own forward does, on the routing.
 struct Experts {
   Experts() = default;
   Experts(const Builder& builder, std::int64_t num_experts, std::int64_t hidden_size, std::int64_t intermediate_size,
@@ -40,6 +44,7 @@ struct Experts {
 
   Tensor apply_gate(const Tensor& gate_up_out) const;
   Tensor batched_mm(const Tensor& hidden_states, const Tensor& expert_ids, const Tensor& sample_weights) const;
+  Tensor loop(const Tensor& hidden_states, const Tensor& top_k_index, const Tensor& top_k_weights) const;
   const char* first_projection() const { return parts.has_gate ? "gate_up_proj" : "up_proj"; }
 
   Tensor gate_up_proj, gate_up_proj_bias, down_proj, down_proj_bias;

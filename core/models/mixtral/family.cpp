@@ -36,7 +36,8 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
     if (at.quantizer) at.quantizer->renames(at.module, "block_sparse_moe");
     SparseMoeBlock block(at);
     block.gate = Router(at.child("gate", "MixtralTopKRouter"), c, best_in_float32);
-    block.experts = make_experts(at, "MixtralExperts", c, {.checkpoint = kNumberedProjections});
+    block.experts = make_experts(at, "MixtralExperts", c,
+                                 {.checkpoint = kNumberedProjections, .loop = ExpertsLoop::masks_one_more});
     block.experts.liger = options.liger.swiglu;
     return block;
   });

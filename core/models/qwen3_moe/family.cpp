@@ -49,7 +49,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
     if (c.experts.are_in(index)) {
       const Builder at = layer.child("mlp", "Qwen3MoeSparseMoeBlock");
       SparseMoeBlock block(at);
-      block.experts = make_experts(at, "Qwen3MoeExperts", c);
+      block.experts = make_experts(at, "Qwen3MoeExperts", c, {.loop = ExpertsLoop::masks_one_more});
       block.experts.liger = options.liger.swiglu;
       block.gate = Router(at.child("gate", "Qwen3MoeTopKRouter"), c, best_probabilities);
       return block;

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "job/estimate.h"
 #include "job/parse.h"
 #include "jobs.h"
 
@@ -88,6 +89,37 @@ TEST_CASE("A video is frames that its processor samples", "[job][images]") {
   CHECK(error_of("qwen2.5-vl-3b", R"({"frames": 4, "video": {"seconds": 4}})").pointer == "/data/frames");
   CHECK(error_of("glm-4.1v-9b", R"({"video": {"seconds": 4}})").code == "not-modelled");
   CHECK(error_of("llava-1.5-7b", R"({"video": {"seconds": 4}})").code == "inconsistent");
+}
+
+std::string mixtral(const std::string& routing, const std::string& experts) {
+  return R"({"model": {"config": {"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 96, "vocab_size": 512,
+             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4,
+             "num_experts_per_tok": 2}}, "data": {"micro_batch_size": 1, "sequence_length": 64)" +
+         routing + R"(}, "runtime": {"experts": ")" + experts + R"("}})";
+}
+
+std::int64_t peak(const std::string& job) {
+  const Result<Estimate> answer = estimate(job_of(job));
+  REQUIRE(answer.has_value());
+  return answer->report.peak.allocated;
+}
+
+TEST_CASE("Routing decides memory where experts run in a loop", "[job][routing]") {
+  const std::string worst = R"(, "routing": "worst")", counts = R"(, "routing": [64, 32, 30, 2])";
+  CHECK(peak(mixtral("", "grouped_mm")) == peak(mixtral(worst, "grouped_mm")));
+  CHECK(peak(mixtral("", "eager")) != peak(mixtral(worst, "eager")));
+  CHECK(peak(mixtral("", "eager")) != peak(mixtral(counts, "eager")));
+  for (const std::string& routing : {worst, counts}) {
+    const Job job = job_of(mixtral(routing, "eager"));
+    CHECK(job_of(to_json(job)).data == job.data);
+  }
+  for (const char* wrong : {"[64, 64]", "[64, 64, 1, 0]", "[65, 63, 0, 0]"}) {
+    const Result<Estimate> answer = estimate(job_of(mixtral(std::string(R"(, "routing": )") + wrong, "eager")));
+    REQUIRE_FALSE(answer.has_value());
+    CHECK(answer.error().pointer == "/data/routing");
+  }
+  CHECK(error_of("llama-3-8b", R"({"routing": "worst"})").pointer == "/data/routing");
+  CHECK(error_of("mixtral-8x7b", R"({"routing": "best"})").pointer == "/data/routing");
 }
 
 }  // namespace

@@ -365,7 +365,7 @@ std::vector<Bad> bad_jobs() {
              "not-modelled", "/inference/prefill_chunk_size"),
       member(R"("task": "inference", "inference": {"prefill_chunk_size": 9})", "not-modelled",
              "/inference/prefill_chunk_size", "llava-1.5-7b"),
-      own(kDeepseek + "}", R"(, "runtime": {"experts": "eager"})", "not-modelled", "/runtime/experts"),
+      own(kDeepseek + "}", R"(, "runtime": {"experts": "batched_mm"})", "not-modelled", "/runtime/experts"),
       own(R"({"model_type": "ernie4_5_moe"})", R"(, "parallel": {"strategy": "fsdp2", "data": 2})", "not-modelled",
           "/parallel/strategy"),
       own(kDeepseek + "}", R"(, "training": {"attention": "sdpa-flash"})", "inconsistent", "/training/attention"),
