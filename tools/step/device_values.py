@@ -116,6 +116,10 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
 
     vision = spec["model"]["config"].get("vision_config", {})
     grid = torch.tensor(given["values"])
+    by_frame = grid  # as get_rope_index of the newer models has videos, a timestamp before each frame
+    if "video_grid_thw" in spec["inputs"] and spec["model"]["config"].get("model_type") in QWEN3_VL:
+        by_frame = grid.repeat_interleave(grid[:, 0], 0)
+        by_frame[:, 0] = 1
     patch, merge, kind = vision.get("patch_size", 14), vision.get("spatial_merge_size", 2), spec["model"]["config"].get("model_type")
     own = 1 if kind in KIMI_VL else merge  # of positions
     if kind in KIMI_VL:
@@ -126,7 +130,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
     if spec["model"]["class"] in (CLASSES["qwen2_5_vl"], CLASSES["qwen2_5_omni_thinker"]):
         bounds.append(vision_utils.get_vision_window_index(grid, merge, vision.get("window_size", 112), patch)[1])
     lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
-    features = (grid.prod(-1) // merge**2).tolist()
+    features, features_by_frame = ((its.prod(-1) // merge**2).tolist() for its in (grid, by_frame))
     patches = int(grid.prod(-1).sum())
     tolist = torch.Tensor.tolist
     answers: dict[str, Callable[[int], list[int]]] = {
@@ -135,7 +139,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
         "<listcomp>": lambda sequences: lengths[sequences],
         "get_image_features": lambda images: features,
         "get_video_features": lambda images: features,
-        "get_rope_index": lambda tokens: modalities(spec, tokens, features),
+        "get_rope_index": lambda tokens: modalities(spec, tokens, features_by_frame),
     }
 
     def answer(self: Any) -> Any:
@@ -151,8 +155,8 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
 
     def count(tensor: Any) -> int:
         frame = asking()
-        if tensor.dim() == 0 and tensor.storage_offset() < grid.numel() and frame.f_code.co_name == "get_vision_position_ids":
-            return int(grid.flatten()[tensor.storage_offset()])
+        if tensor.dim() == 0 and tensor.storage_offset() < by_frame.numel() and frame.f_code.co_name == "get_vision_position_ids":
+            return int(by_frame.flatten()[tensor.storage_offset()])
         if frame.f_code.co_name == "get_vision_interpolation_indices_and_weights":
             return patches
         while frame and frame.f_code.co_name != "get_vision_window_index":

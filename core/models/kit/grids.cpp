@@ -114,7 +114,8 @@ void check_sequences(ConfigReader& reader, std::int64_t sequences) {
                     std::to_string(kMostSequences) + " are modelled");
 }
 
-Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements) {
+Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements,
+                         std::int64_t columns) {
   // A strided column is copied each time.
   const auto column = [&] {
     return repeats_by_column && images > 1 ? integers(context, Op::clone, {images}) : Tensor();
@@ -133,7 +134,7 @@ Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_
     }
     indices = integers(context, Op::empty, {elements});
   }
-  return integers(context, Op::index, {elements});
+  return integers(context, Op::index, {checked_product(elements, columns)});
 }
 
 PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data, bool merges_frames) {
@@ -477,6 +478,18 @@ Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, co
   Tensor current_pos;  // a number until an image has come
   Tensor input_token_type, current_input_ids;
   TensorList mrope_position_deltas;
+  // The newer classes have a timestamp before each frame of a video.
+  const bool by_frame = is_video() && text_positions_come_first();
+  ImageShape frame = data_;
+  Tensor video_grid_thw;
+  if (by_frame) {
+    const std::int64_t videos = data_.images(), frames = checked_product(videos, data_.grid_t);
+    video_grid_thw = repeat_interleave(context_, videos, true, frames, 3);
+    frame.tokens_per_image /= frame.grid_t;
+    frame.grid_t = 1;
+  }
+  const std::int64_t pieces =
+      by_frame ? checked_product(data_.images_per_sample, data_.grid_t) : data_.images_per_sample;
   Tensor position_ids = integers(context_, Op::zeros, {3, batch, length});
   for (std::int64_t row = 0; row < batch; ++row) {
     const std::int64_t tokens = attended_tokens(rows, row, length);
@@ -496,10 +509,10 @@ Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, co
       llm_pos_ids_list.push_back(integers(context_, Op::add, {3, size}));
     };
     std::int64_t text = tokens - data_.tokens_of_images();
-    for (std::int64_t image = 0; image < data_.images_per_sample; ++image) {
+    for (std::int64_t image = 0; image < pieces; ++image) {
       add_text(std::min<std::int64_t>(text, 1));
       text -= std::min<std::int64_t>(text, 1);
-      vision_position_ids = token_position_ids(data_.image(image));
+      vision_position_ids = token_position_ids(by_frame ? frame : data_.image(image));
       llm_pos_ids_list.push_back(vision_position_ids);
       { const Tensor is_wider = empty(context_, Op::gt, {}, DType::boolean); }
       const Tensor side = scalar(Op::floor_divide);

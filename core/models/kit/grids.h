@@ -82,8 +82,9 @@ Tensor vision_position_ids(Context& context, const DataConfig& data);
 PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids,
                                  DType dtype = DType::float32);
 /// torch.repeat_interleave(column, repeats) of so many elements together, where each is a column of the grid of
-/// `images` rows or a tensor of its own.
-Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements);
+/// `images` rows or a tensor of its own; or of rows of so many columns.
+Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements,
+                         std::int64_t columns = 1);
 
 /// VisionAttention, Qwen3VLVisionAttention, Glm4vVisionAttention: each sequence attends by itself.
 struct PatchAttention {
