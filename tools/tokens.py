@@ -2,8 +2,8 @@
 
     tokens.py FAMILY... [--count 1000]
 
-A line is {"model", "sizes": [[height, width, tokens], ...]}: a preset, and images in pixels; or {"model", "videos": [[seconds, frames a second,
-height, width, tokens], ...]}. Needs transformers and Pillow, for videos torchvision, no weights.
+A line is {"model", "sizes": [[height, width, tokens], ...]}: a preset, and images in pixels; or {"model", "videos": [[seconds,
+frames a second, height, width, tokens], ...]}. Needs transformers and Pillow, for videos torchvision, no weights.
 """
 
 from __future__ import annotations
@@ -165,12 +165,12 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
 }
 
 
-def video(kind: str, patch: int) -> Callable[[float, float, int, int], int]:
+def video(processor: str, patch: int) -> Callable[[float, float, int, int], int]:
     from step.batch import video_grid
 
     def tokens(seconds: float, fps: float, height: int, width: int) -> int:
         data = {"video": {"seconds": seconds, "fps": fps, "size": [height, width]}}
-        return math.prod(video_grid(kind == "qwen3_vl", data, patch, 2, 2)) // 4
+        return math.prod(video_grid(processor, data, patch, 2, 2)) // 4
 
     return tokens
 
@@ -179,6 +179,7 @@ VIDEOS = {
     "qwen2_vl": {"qwen2.5-vl-7b": lambda: video("qwen2_vl", 14)},
     "qwen3_vl": {"qwen3-vl-8b": lambda: video("qwen3_vl", 16)},
     "qwen3_5": {"qwen3.5-9b": lambda: video("qwen3_vl", 16)},
+    "glm4v": {"glm-4.1v-9b": lambda: video("glm4v", 14)},
 }
 
 

@@ -267,7 +267,8 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
 
     features = vision.get("in_channels", 3) * frames * patch * patch
     if data.get("video"):
-        grids = [video_grid(newer, data, patch, merge, frames)] * images_of(data) * batch
+        processor = "qwen3_vl" if newer else "glm4v" if whole else "qwen2_vl"
+        grids = [video_grid(processor, data, patch, merge, frames)] * images_of(data) * batch
         out["pixel_values_videos"] = tensor([sum(map(math.prod, grids)), features], dtype)
         out["video_grid_thw"] = {"values": grids}
         return out | ({"second_per_grid_ts": {"values": [1.0] * len(grids)}} if config.get("model_type") == "qwen2_5_vl" else {})
@@ -277,18 +278,25 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     return out
 
 
-def video_grid(newer: bool, data: dict[str, Any], patch: int, merge: int, frames: int) -> list[int]:
-    """Of a film of 30 frames a second, sampled and resized as Qwen2VLVideoProcessor or Qwen3VLVideoProcessor does."""
+def video_grid(processor: str, data: dict[str, Any], patch: int, merge: int, frames: int) -> list[int]:
+    """Of a film of 30 frames a second, sampled and resized as the processor of models/PROCESSOR does."""
     from transformers.video_utils import VideoMetadata
 
     given, own = data["video"], 30
     size, fps = given.get("size", [672, 448]), given.get("fps", 2)
-    film = VideoMetadata(total_num_frames=round(given["seconds"] * own), fps=own)
-    if newer:  # limits: video_preprocessor_config.json of the published models
-        from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize as resize
+    length = round(given["seconds"] * own)
+    film = VideoMetadata(total_num_frames=length, fps=own, duration=length / own)
+    if processor != "qwen2_vl":  # limits: video_preprocessor_config.json of the published Qwen3-VL; GLM-4V's class
+        if processor == "qwen3_vl":
+            from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor as Processor
+            from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize as resize
+        else:
+            from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor as Processor
+            from transformers.models.glm4v.video_processing_glm4v import smart_resize as resize
 
-        sampled = len(Qwen3VLVideoProcessor().sample_frames(film, fps=fps))
-        limits = (data.get("min_pixels", 4096), data.get("max_pixels", 25165824))
+        sampled = len(Processor().sample_frames(film, fps=fps))
+        least, most = (4096, 25165824) if processor == "qwen3_vl" else (12544, 47040000)
+        limits = (data.get("min_pixels", least), data.get("max_pixels", most))
         sides = resize(sampled, *size, temporal_factor=frames, factor=patch * merge, min_pixels=limits[0], max_pixels=limits[1])
     else:
         from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor

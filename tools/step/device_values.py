@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from step.spec import CLASSES, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
+from step.spec import CLASSES, GLM_V, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
 
 
 class DeviceValues:
@@ -117,7 +117,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
     vision = spec["model"]["config"].get("vision_config", {})
     grid = torch.tensor(given["values"])
     by_frame = grid  # as get_rope_index of the newer models has videos, a timestamp before each frame
-    if "video_grid_thw" in spec["inputs"] and spec["model"]["config"].get("model_type") in QWEN3_VL:
+    if "video_grid_thw" in spec["inputs"] and spec["model"]["config"].get("model_type") in QWEN3_VL + GLM_V:
         by_frame = grid.repeat_interleave(grid[:, 0], 0)
         by_frame[:, 0] = 1
     patch, merge, kind = vision.get("patch_size", 14), vision.get("spatial_merge_size", 2), spec["model"]["config"].get("model_type")
@@ -132,6 +132,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
     lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
     features, features_by_frame = ((its.prod(-1) // merge**2).tolist() for its in (grid, by_frame))
     patches = int(grid.prod(-1).sum())
+    of_tower = by_frame.tolist() if kind in GLM_V else given["values"]  # to GLM-4V's each frame is an image
     tolist = torch.Tensor.tolist
     answers: dict[str, Callable[[int], list[int]]] = {
         "get_vision_position_ids": lambda images: [own] * images,
@@ -145,7 +146,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
     def answer(self: Any) -> Any:
         caller = asking().f_code.co_name
         if self.dim() == 2 and caller == "get_vision_position_ids":
-            return given["values"]
+            return of_tower
         if self.dim() != 1 or caller not in answers or not self.is_cuda:
             return tolist(self)
         return answers[caller](len(self))

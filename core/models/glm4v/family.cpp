@@ -50,7 +50,7 @@ ModelTraits traits(const FamilyConfig& config) {
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<Glm4vConfig>();
   const Glm4vVisionConfig& v = c.vision;
-  const std::int64_t images = data.images(), patches = data.grid_h * data.grid_w;
+  const std::int64_t images = checked_product(data.images(), data.grid_t), patches = data.grid_h * data.grid_w;
   return std::max(
       {largest_tensor_of_text_family(c.text, data), bytes_of({v.side(), v.side(), v.hidden_size}),
        bytes_of_layer(images, patches, 4 * v.hidden_size, v.out_hidden_size, v.num_heads),
@@ -62,7 +62,10 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const Glm4vVisionConfig& v = config.as<Glm4vConfig>().vision;
   // preprocessor_config.json of zai-org/GLM-4.1V-9B-Thinking: size.shortest_edge and size.longest_edge
-  read_grid(reader, {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 12'544, 9'633'792, true}, data);
+  GridRule rule{v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 12'544, 9'633'792, true};
+  if (config.as<Glm4vConfig>().of == &kGlm4v)  // GLM-4.6V's processor samples otherwise; the class's own limits
+    rule.video = {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 12'544, 47'040'000, VideoProcessor::glm4v};
+  read_grid(reader, rule, data);
 }
 
 }  // namespace

@@ -228,7 +228,18 @@ class Glm4v : public GridLanguageModel {
   }
 
  private:
-  GridOutputs run_tower(const Tensor& pixel_values) const override { return visual_(pixel_values, data_); }
+  GridOutputs run_tower(const Tensor& pixel_values) const override {
+    if (!data_.video) return visual_(pixel_values, data_);
+    // get_video_features: each frame is an image
+    DataConfig frames = data_;
+    frames.images_per_sample = checked_product(data_.images_per_sample, data_.grid_t);
+    frames.grid_t = 1;
+    const Tensor flattened_hw = repeat_interleave(context_, data_.images(), true, frames.images(), 2),
+                 prefix_ones = integers(context_, Op::fill, {frames.images(), 1}),
+                 flattened_video_grid_thw = integers(context_, Op::cat, {frames.images(), 3});
+    return visual_(pixel_values, frames);
+  }
+  bool times_frames() const override { return true; }
   const Tensor& first_of_tower() const override { return visual_.embeddings.position_embedding.weight; }
 
   Glm4vVisionModel visual_;

@@ -478,8 +478,7 @@ Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, co
   Tensor current_pos;  // a number until an image has come
   Tensor input_token_type, current_input_ids;
   TensorList mrope_position_deltas;
-  // The newer classes have a timestamp before each frame of a video.
-  const bool by_frame = is_video() && text_positions_come_first();
+  const bool by_frame = is_video() && times_frames();
   ImageShape frame = data_;
   Tensor video_grid_thw;
   if (by_frame) {

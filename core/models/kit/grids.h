@@ -190,6 +190,8 @@ class GridLanguageModel : public LanguageModel {
   virtual const Tensor& first_of_tower() const = 0;
   /// Positions that the text model makes itself are four: the text's own, then those of frame, row and column.
   virtual bool text_positions_come_first() const { return false; }
+  /// A prompt has a timestamp before each frame of a video.
+  virtual bool times_frames() const { return text_positions_come_first(); }
 
   void make_pixel_values(ModelInputs& batch) const;
   Tensor compute_3d_position_ids(const ModelInputs& inputs);

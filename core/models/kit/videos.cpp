@@ -18,11 +18,32 @@ constexpr std::int64_t kMinFrames = 4, kMaxFrames = 768;
 /// A film is taken to have 30 frames a second itself: what is sampled depends a little on it.
 constexpr double kOfFilm = 30;
 
+/// Glm4vVideoProcessor.sample_frames: different frames, filled up to pairs.
+std::int64_t glm4v_frames(std::int64_t film, double fps) {
+  constexpr double kMaxDuration = 300;
+  const double duration = static_cast<double>(film) / kOfFilm;
+  const bool is_long = duration > kMaxDuration;
+  const auto wanted =
+      std::max(static_cast<std::int64_t>(std::floor(std::min(duration, kMaxDuration) * fps)), std::int64_t{1});
+  if (is_long && wanted >= film) return round_up(film, std::int64_t{2});
+  std::int64_t frames = 0, last = -1;
+  for (std::int64_t i = 0; i < wanted; ++i) {
+    const auto step = static_cast<double>(i);
+    const double at = is_long ? step * (duration / static_cast<double>(wanted - 1)) * kOfFilm : step * kOfFilm / fps;
+    const std::int64_t frame = std::min(film - 1, static_cast<std::int64_t>(std::ceil(at)));
+    frames += frame != last ? 1 : 0;
+    last = frame;
+  }
+  return round_up(frames, std::int64_t{2});
+}
+
 /// sample_frames, with Python's arithmetic.
 std::int64_t sampled_frames(const Video& video, const VideoRule& rule) {
   const auto film = static_cast<std::int64_t>(std::nearbyint(video.seconds * kOfFilm));
   const double wanted = static_cast<double>(film) / kOfFilm * video.fps;
-  if (rule.of_all_frames) return std::min({std::max(static_cast<std::int64_t>(wanted), kMinFrames), kMaxFrames, film});
+  if (rule.processor == VideoProcessor::glm4v) return glm4v_frames(film, video.fps);
+  if (rule.processor == VideoProcessor::qwen3_vl)
+    return std::min({std::max(static_cast<std::int64_t>(wanted), kMinFrames), kMaxFrames, film});
   const std::int64_t of_patch = rule.temporal_patch_size, most = std::min(kMaxFrames, film) / of_patch * of_patch;
   const double chosen = std::min(std::max(wanted, static_cast<double>(kMinFrames)), static_cast<double>(most));
   const std::int64_t frames = static_cast<std::int64_t>(chosen) / of_patch * of_patch;
@@ -60,9 +81,10 @@ Video read_keys(ConfigReader& reader) {
   const Pixels limits{static_cast<double>(video.min_pixels.value_or(rule.min_pixels)),
                       static_cast<double>(video.max_pixels.value_or(rule.max_pixels))};
   std::vector<std::int64_t> size{video.height, video.width};
-  if (rule.of_all_frames) grow_to_token(size, factor);
-  const auto [rows, columns] = smart_resize(size, factor, limits, rule.of_all_frames ? frames : 1,
-                                            rule.of_all_frames ? rule.temporal_patch_size : 1);
+  const bool of_all_frames = rule.processor != VideoProcessor::qwen2_vl;
+  if (of_all_frames) grow_to_token(size, factor);
+  const auto [rows, columns] =
+      smart_resize(size, factor, limits, of_all_frames ? frames : 1, of_all_frames ? rule.temporal_patch_size : 1);
   data.video = video;
   data.grid_t = divide_up(frames, rule.temporal_patch_size);
   data.grid_h = rows * rule.spatial_merge_size;

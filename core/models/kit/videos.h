@@ -8,13 +8,15 @@ namespace oometer {
 
 class ConfigReader;
 
+/// Whose sample_frames and smart_resize (models/X/video_processing_X.py): all but Qwen2-VL's have limits of all frames
+/// together, grow what is smaller than a token to one first, and need not fill their patches.
+enum class VideoProcessor : std::uint8_t { qwen2_vl, qwen3_vl, glm4v };
+
 /// What a video processor makes of a video: which frames it samples, and the grid that it cuts them into.
 struct VideoRule {
   std::int64_t patch_size = 14, spatial_merge_size = 2, temporal_patch_size = 2;
   std::int64_t min_pixels = 0, max_pixels = 0;
-  /// Limits are of all frames together, what is smaller than a token grows to one first, and frames need not fill
-  /// their patches (models/qwen3_vl/video_processing_qwen3_vl.py); else models/qwen2_vl/video_processing_qwen2_vl.py.
-  bool of_all_frames = false;
+  VideoProcessor processor = VideoProcessor::qwen2_vl;
 };
 
 /// A job's `data.video`: its patches and tokens. None of its keys stands beside those of images.

@@ -74,7 +74,7 @@ void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& d
   // preprocessor_config.json of Qwen/Qwen3-VL-8B-Instruct: size.shortest_edge and size.longest_edge
   GridRule rule{v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 65'536, 16'777'216};
   // video_preprocessor_config.json of Qwen/Qwen3-VL-8B-Instruct
-  rule.video = {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 4'096, 25'165'824, true};
+  rule.video = {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 4'096, 25'165'824, VideoProcessor::qwen3_vl};
   read_grid(reader, rule, data);
 }
 

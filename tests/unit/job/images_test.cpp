@@ -87,7 +87,10 @@ TEST_CASE("A video is frames that its processor samples", "[job][images]") {
   CHECK(error_of("qwen2.5-vl-3b", R"({"video": {"seconds": 0}})").pointer == "/data/video/seconds");
   CHECK(error_of("qwen2.5-vl-3b", R"({"video": {}})").pointer == "/data/video/seconds");
   CHECK(error_of("qwen2.5-vl-3b", R"({"frames": 4, "video": {"seconds": 4}})").pointer == "/data/frames");
-  CHECK(error_of("glm-4.1v-9b", R"({"video": {"seconds": 4}})").code == "not-modelled");
+  // GLM-4.1V samples what there is, in pairs.
+  CHECK(job_of(images_job("glm-4.1v-9b", R"({"video": {"seconds": 3, "fps": 1, "size": [280, 280]}})")).data.grid_t ==
+        2);
+  CHECK(error_of("qwen2.5-omni-7b-thinker", R"({"video": {"seconds": 4}})").code == "not-modelled");
   CHECK(error_of("llava-1.5-7b", R"({"video": {"seconds": 4}})").code == "inconsistent");
 }
 
