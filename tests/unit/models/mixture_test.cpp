@@ -60,7 +60,7 @@ TEST_CASE("What experts are not modelled with is refused by name", "[models]") {
             "/model/config/quantization_config"},
         Row{job("gpt_oss", "", R"("training": {"attention": "sdpa"}, )"), "/training/attention"},
         Row{job("mixtral", "", R"("runtime": {"experts": "batched_mm"}, )"), "/runtime/experts"},
-        Row{job("mixtral", "", R"("training": {"loop": "trl.DPOTrainer"}, )"), "/training/loop"},
+        Row{job("mixtral", "", R"("training": {"loop": "trl.KTOTrainer"}, )"), "/training/loop"},
         Row{job("mixtral", "", R"("training": {"lora": {"target_modules": ["q_proj", "w1"]}}, )"),
             "/training/lora/target_modules"},
         Row{job("qwen3_moe", "", R"x("training": {"lora": {"target_modules": ".*(q_proj|experts.*up_proj)"}}, )x"),
