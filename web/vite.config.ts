@@ -17,8 +17,8 @@ export default defineConfig(() => ({
     assetsInlineLimit: 0, // data: addresses would need room in the Content-Security-Policy
     modulePreload: { polyfill: false },
     rollupOptions: {
-      input: ['index.html', 'method.html', 'accuracy.html', 'comparison.html', 'compare.html', 'embed.html'].map((page) =>
-        resolve(here, page),
+      input: ['index.html', 'method.html', 'accuracy.html', 'comparison.html', 'compare.html', 'embed.html'].map(
+        (page) => resolve(here, page),
       ),
     },
   },
