@@ -35,7 +35,10 @@ void prepare_chunks(const Documents& of) {
   const Tensor lens = empty(context, Op::sub, {documents}, DType::int32);
   const Tensor indices = empty(context, Op::to_copy, {of.chunks, 2}, DType::int32);
   const Tensor offsets = empty(context, Op::cumsum, {documents + 1}, DType::int64);
-  if (cache.size() == kCached) cache.erase(cache.begin());
+  if (cache.size() == kCached) {
+    for (Tensor& kept : cache.front()) kept.reset();  // in this order, whatever std::vector's is
+    cache.erase(cache.begin());
+  }
   cache.push_back({of.cu_seqlens, lens, indices, offsets});
 }
 

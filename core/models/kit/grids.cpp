@@ -318,7 +318,7 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
   const std::int64_t seq_length = hidden_states.size(0);
   Tensor attn_output;
   TensorList attn_outputs;
-  std::vector<TensorList> splits;
+  List<TensorList> splits;
   Tensor lengths, value_states, key_states, query_states;
   if (is_apart) {
     const auto heads = [&](const Linear& projection) {
