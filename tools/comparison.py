@@ -169,8 +169,8 @@ def sections(cases: list[Case], oometer: Path) -> list[Section]:
 def claim() -> str:
     told = json.loads(GPUMEMNET.read_text())
     medians = {name: row[2] for name, row in told["paper"].items()}
-    others = ", ".join(f"{name} {median}" for name, median in medians.items() if name != "oometer")
-    return f"Of the paper's own image models oometer is {medians['oometer']} off in the middle; {others}."
+    others = ", ".join(f"{name}'s {median}" for name, median in medians.items() if name != "oometer")
+    return f"On the paper's own image models oometer's median error is {medians['oometer']}; {others}."
 
 
 def document(oometer: Path) -> Document:
