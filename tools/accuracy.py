@@ -9,7 +9,6 @@ beside measured; beside that what other tools' formulas say of the same cases. `
 # ruff: noqa: E501  (text)
 from __future__ import annotations
 
-import argparse
 import html
 import json
 import math
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate import GPUMEMNET, left_out, percent, spread
-from documents import Document, Section, markdown, page
+from documents import Document, Section, markdown, page, write
 from step.job import config_of
 from validate import HERE, MEASURED, WHAT, answers, errors_of
 
@@ -383,24 +382,15 @@ def document(cases: list[Case]) -> Document:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--oometer", type=Path, default=HERE / "build" / "native" / "oometer")
-    parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    cases = cases_of(arguments.oometer)
+def files(oometer: Path) -> dict[Path, str]:
+    cases = cases_of(oometer)
     written = document(cases)
-    files = {
+    return {
         HERE / "docs" / "accuracy.md": markdown(written),
         HERE / "docs" / "accuracy.svg": picture(cases, STYLE) + "\n",
         HERE / "web" / "accuracy.html": page(written),
     }
-    if arguments.check:
-        return int(any(not file.exists() or file.read_text() != text for file, text in files.items()))
-    for file, text in files.items():
-        file.write_text(text)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(__doc__, files))

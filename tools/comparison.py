@@ -9,7 +9,6 @@ Figures of GPUMemNet's runs are kept in tests/measured/gpumemnet.json (calibrate
 # ruff: noqa: E501  (text)
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from accuracy import HEAD, Case, cases_of, same_code
 from calibrate import GPUMEMNET, spread
-from documents import Document, Section, markdown, page
+from documents import Document, Section, markdown, page, write
 from validate import HERE, answers, errors_of
 
 LEAD = (
@@ -178,19 +177,10 @@ def document(oometer: Path) -> Document:
     return Document("Comparison", text, claim(), LEAD, sections(cases_of(oometer), oometer))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--oometer", type=Path, default=HERE / "build" / "native" / "oometer")
-    parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
-    written = document(arguments.oometer)
-    files = {HERE / "docs" / "comparison.md": markdown(written), HERE / "web" / "comparison.html": page(written)}
-    if arguments.check:
-        return int(any(not file.exists() or file.read_text() != text for file, text in files.items()))
-    for file, text in files.items():
-        file.write_text(text)
-    return 0
+def files(oometer: Path) -> dict[Path, str]:
+    written = document(oometer)
+    return {HERE / "docs" / "comparison.md": markdown(written), HERE / "web" / "comparison.html": page(written)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(__doc__, files))

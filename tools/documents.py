@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import html
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 NOTE = "Written by ./dev validate --write."
 OTHER = re.compile(r"docs/(accuracy|comparison|time)\.md")
@@ -94,3 +97,17 @@ def page(document: Document) -> str:
   </body>
 </html>
 """
+
+
+def write(usage: str | None, files: Callable[[Path], dict[Path, str]]) -> int:
+    """Writes what `files` makes with the command, or with --check says by the exit status whether that stands there already."""
+    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--oometer", type=Path, default=Path(__file__).resolve().parents[1] / "build" / "native" / "oometer")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    made = files(arguments.oometer)
+    if arguments.check:
+        return int(any(not file.exists() or file.read_text() != text for file, text in made.items()))
+    for file, text in made.items():
+        file.write_text(text)
+    return 0

@@ -22,7 +22,7 @@ DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool outp
 /// fused_recurrent_gated_delta_rule of one token, the same.
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& inputs, const Tensor& initial_state);
 
-/// The documents of a packed row, where a layer is told them.
+/// The documents of a packed row; none where cu_seq_lens are not passed.
 Documents documents_of(const PositionEmbeddings& given);
 
 /// The tail of a rule of one token: its state, decayed already, learns and is read into `core_attn_out`. What forward
