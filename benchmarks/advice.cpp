@@ -71,16 +71,14 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): it may 
       const double search = seconds_since(start);
       const std::size_t runs = selections.runs();
       start = std::chrono::steady_clock::now();
-      std::string verdict = "none found";
-      if (found) {
-        const bool tight = selections.run(*found)->verdict != Verdict::fits;
-        const std::optional<Selection> cheaper =
-            cheapest_of_all(selections, kTiers[tier], tight, selections.cost(*found));
-        verdict = cheaper ? "WRONG: " + selections.combination(*cheaper).change + ", not " +
-                                selections.combination(*found).change
-                          : "cheapest";
-        wrong += cheaper ? 1 : 0;
-      }
+      const bool tight = found && selections.run(*found)->verdict != Verdict::fits;
+      const std::optional<Selection> cheaper = cheapest_of_all(
+          selections, kTiers[tier], tight, found ? std::optional(selections.cost(*found)) : std::nullopt);
+      std::string verdict = found ? "cheapest" : "none, as in the whole grid";
+      if (cheaper)
+        verdict = "WRONG: " + selections.combination(*cheaper).change + ", not " +
+                  (found ? selections.combination(*found).change : "none");
+      wrong += cheaper ? 1 : 0;
       std::printf("    %-9s %4zu runs, %.2f s; grid %6zu runs, %.1f s: %s\n", kNames[tier], runs, search,
                   selections.runs() - runs, seconds_since(start), verdict.c_str());
       std::fflush(stdout);
