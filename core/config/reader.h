@@ -21,10 +21,11 @@
 namespace oometer {
 
 /// What reading one document found: the first error (a reader goes on with defaults after it, so that readers need no
-/// branches), and the keys that nothing here models.
+/// branches), the keys that nothing here models, and what had to be assumed.
 struct Findings {
   std::optional<Error> error;
   std::vector<Unmodelled> unmodelled;
+  std::vector<std::string> assumptions;  ///< for people: what the answer rests on
 };
 
 /// The least and greatest value that a number may have.

@@ -253,7 +253,8 @@ Result<Job> read_job(const json& document) {
   if (findings.error) return *findings.error;
 
   job.unmodelled = std::move(findings.unmodelled);
-  job.assumptions = runtime_caveats(job.runtime);
+  job.assumptions = std::move(findings.assumptions);
+  for (std::string& caveat : runtime_caveats(job.runtime)) job.assumptions.push_back(std::move(caveat));
   if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused)
     job.assumptions.emplace_back(
         "the optimizer is DeepSpeed's FusedAdam, as the ds_config asks; its kernel takes no memory");
@@ -283,7 +284,7 @@ Result<Job> read_job(const json& document) {
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
         "the listed blocks are checkpointed by your own code: transformers offers all blocks or every k-th");
-  if (LigerConfig& liger = job.training.liger; liger != LigerConfig{}) {
+  if (const LigerConfig& liger = job.training.liger; liger != LigerConfig{}) {
     if (*traits.liger.note != '\0' && !(liger.rope && liger.rms_norm && liger.swiglu))
       job.assumptions.emplace_back(traits.liger.note);
     if (traits.liger.experts && liger.swiglu) {
@@ -292,9 +293,6 @@ Result<Job> read_job(const json& document) {
           {"Triton's autotuning of Liger's experts: in the first step a buffer of 256 MB",  // get_empty_cache_for_benchmark
            Effect::more});
     }
-    if (!traits.liger.cross_entropy && std::exchange(liger.cross_entropy, false))
-      job.assumptions.push_back("Liger's cross_entropy does nothing: " + traits.class_name +
-                                " of transformers 5 does not use what it replaces");
   }
   if (!job.training.peft.empty() && job.parallel.strategy != Strategy::none)
     return Error{"not-modelled", "/training/peft",

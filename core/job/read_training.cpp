@@ -217,14 +217,10 @@ void check_flash_of(ConfigReader& reader, const ModelTraits& traits, const DataC
 }
 
 /// What both kinds of adapters have to keep to.
-void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, const ModelConfig& model,
+void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage,
                     const std::vector<std::string>& modules_to_save) {
   for (const std::string& name : modules_to_save)
     if (name.empty()) reader.fail_found("modules_to_save", "invalid", "expected names of modules");
-  const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
-  if (model.traits().ties_embeddings && std::any_of(modules_to_save.begin(), modules_to_save.end(), is_embedding))
-    reader.fail_found("modules_to_save", "not-modelled",
-                      "saving tied embeddings (tie_word_embeddings) is not supported yet");
   if (stage == Stage::pretrain)
     training.fail_found("stage", "inconsistent", "it trains only the projector; expected finetune, or no adapters");
 }
@@ -275,7 +271,7 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   if (lora.lora_bias && runtime.peft < Version{0, 14, 0})
     reader.fail_found("lora_bias", "inconsistent", "peft 0.14 or later has it");
   save_head(model, lora.modules_to_save);
-  check_adapters(training, reader, stage, model, lora.modules_to_save);
+  check_adapters(training, reader, stage, lora.modules_to_save);
   reader.finish();
   return lora;
 }
@@ -290,7 +286,7 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   ia3.feedforward_modules = read_target_modules(reader, model.traits().ia3_feedforward, "feedforward_modules");
   check_feedforward(reader, ia3);
   save_head(model, ia3.modules_to_save);
-  check_adapters(training, reader, stage, model, ia3.modules_to_save);
+  check_adapters(training, reader, stage, ia3.modules_to_save);
   reader.finish();
   return ia3;
 }
@@ -355,22 +351,32 @@ std::vector<PeftAdapter> read_peft(ConfigReader& training, const TrainingConfig&
   return adapters;
 }
 
+constexpr std::pair<const char*, bool LigerConfig::*> kLigerSwitches[] = {
+    {"rope", &LigerConfig::rope},
+    {"rms_norm", &LigerConfig::rms_norm},
+    {"swiglu", &LigerConfig::swiglu},
+    {"layer_norm", &LigerConfig::layer_norm},
+    {"cross_entropy", &LigerConfig::cross_entropy},
+    {"fused_linear_cross_entropy", &LigerConfig::fused_linear_cross_entropy}};
+
+/// Those that are on and change nothing go off.
+void turn_off_ignored(LigerConfig& liger, const ModelTraits& traits, std::vector<std::string>& assumptions) {
+  for (const auto& [key, is_on] : kLigerSwitches)
+    if (traits.liger.ignores.*is_on && std::exchange(liger.*is_on, false))
+      assumptions.push_back(std::string("Liger's ") + key + " does nothing for " + traits.class_name +
+                            " of transformers 5");
+}
+
 /// The first switch that is on and which the model's function has not; null: there is none.
 const char* lacking(const LigerConfig& liger, const LigerConfig& lacks) {
-  constexpr std::pair<const char*, bool LigerConfig::*> kLigerSwitches[] = {
-      {"rope", &LigerConfig::rope},
-      {"rms_norm", &LigerConfig::rms_norm},
-      {"swiglu", &LigerConfig::swiglu},
-      {"layer_norm", &LigerConfig::layer_norm},
-      {"cross_entropy", &LigerConfig::cross_entropy},
-      {"fused_linear_cross_entropy", &LigerConfig::fused_linear_cross_entropy}};
   for (const auto& [key, is_on] : kLigerSwitches)
     if (liger.*is_on && lacks.*is_on) return key;
   return nullptr;
 }
 
 /// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama or its kin, with its defaults.
-LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const Runtime& runtime) {
+LigerConfig read_liger(ConfigReader& training, const LoopConfig& loop, const ModelConfig& model,
+                       const Runtime& runtime) {
   constexpr const char* kKey = "liger";
   LigerConfig liger;
   if (!training.has(kKey)) return liger;
@@ -387,6 +393,13 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   if (liger.accumulates_in_fp32 && !liger.fused_linear_cross_entropy)
     reader.fail_found("accum_dtype", "inconsistent", "only fused_linear_cross_entropy reads it: leave it out");
   reader.finish();
+  if (loop.is_trainer() && !traits.can(Feature::liger) &&
+      !traits.liger.is_known) {  // _apply_liger_kernel_to_instance logs it
+    training.findings().assumptions.push_back("use_liger_kernel changes nothing: Liger has no kernels for " +
+                                              traits.class_name);
+    return {};
+  }
+  turn_off_ignored(liger, traits, training.findings().assumptions);
   if (const auto refusal = traits.refusal(Feature::liger)) {
     training.fail_found(kKey, refusal->code, refusal->why);
   } else if (liger.swiglu && !traits.liger.swiglu) {
@@ -742,7 +755,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
   if (reader.has("peft")) training.peft = read_peft(reader, training, model, runtime);
-  training.liger = read_liger(reader, model, runtime);
+  training.liger = read_liger(reader, training.loop, model, runtime);
   if (training.liger.swiglu && model.traits().liger.experts && training.lora &&
       !training.lora->target_parameters.empty())
     reader.fail_found(

@@ -93,6 +93,22 @@ void ModelTraits::refuse(Feature feature, const char* code, std::string why) {
   refusals_.insert(refusals_.begin(), {feature, {code, std::move(why)}});  // the latest counts
 }
 
+void ModelTraits::has_no_liger() {
+  refuse(Feature::liger, "inconsistent", class_name + " has no kernels in Liger: leave it out");
+  liger.is_known = false;
+}
+
+void ModelTraits::stop_at_liger(const char* why) {
+  refuse(Feature::liger, "inconsistent",
+         "liger-kernel 0.8.5 stops at " + class_name + " with transformers 5 (" + why + "): leave it out");
+  liger.is_known = true;
+}
+
+void ModelTraits::leave_liger_out() {
+  refuse(Feature::liger, "not-modelled", "Liger's kernels are not supported yet with " + class_name + ": leave it out");
+  liger.is_known = true;
+}
+
 std::optional<Refusal> ModelTraits::refusal(Feature feature) const {
   if (can(feature)) return std::nullopt;
   for (const auto& [refused, refusal] : refusals_)

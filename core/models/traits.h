@@ -66,9 +66,10 @@ struct TextShape {
 struct LigerTraits {
   LigerConfig usual = LigerConfig::usual();  ///< that function's defaults
   LigerConfig lacks{.layer_norm = true};     ///< switches that it has not, or which it answers with an error
+  bool is_known = true;                      ///< its model_type is in MODEL_TYPE_TO_APPLY_LIGER_FN
   bool experts = false;                      ///< `swiglu` puts LigerExperts in its experts' place
   bool swiglu = true;                        ///< its hidden_act is the one that Liger's MLP computes
-  bool cross_entropy = true;                 ///< its class uses what that switch replaces
+  LigerConfig ignores;                       ///< switches that it takes, and which change nothing
   const char* note = "";                     ///< for people, where not all of its switches are on
   std::int64_t widest_row = 0;               ///< elements
 };
@@ -150,6 +151,13 @@ struct ModelTraits {
   /// peft does not know its model_type: whoever adapts it names the modules.
   void has_no_peft_targets() { lora_targets = ia3_targets = ia3_feedforward = ln_tuning_targets = {}; }
   void refuse(Feature feature, const char* code, std::string why);
+  /// Liger does not know it: a Trainer that asks for its kernels runs without.
+  void has_no_liger();
+  /// liger-kernel 0.8.5 stops at it with transformers 5.
+  void stop_at_liger(const char* why);
+  static constexpr const char* kNoLigerOutputs = "an ImportError, as its class of outputs has gone";
+  /// Liger has kernels for it that are not supported yet.
+  void leave_liger_out();
   /// Sets the names of its parts, and what the stages are of a model with a tower, a projector and a language model.
   void set_parts(const char* its_tower, const char* its_projector, const char* its_language);
   /// None: it can.

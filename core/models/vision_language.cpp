@@ -14,7 +14,7 @@ ModelTraits vision_language_traits(const char* class_name, const LlamaConfig& te
   t.convolutions = 1;
   t.ties_embeddings = ties_embeddings;
   t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};
-  t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
+  t.has_no_liger();
   t.refuse(Feature::quantization, "not-modelled",
            "a quantised " + t.class_name + " is not supported yet: leave it out");
   t.refuse(Feature::packing, "not-modelled",
@@ -28,11 +28,6 @@ ModelTraits vision_language_traits(const char* class_name, const VisionLanguageC
   t.image_size = config.vision.image_size;
   t.no_split_modules.emplace_back(config.vision.family->encoder_layer);
   return t;
-}
-
-std::string liger_import_error(const ModelTraits& traits) {
-  return "liger-kernel 0.8.5 stops at " + traits.class_name +
-         " with transformers 5 (an ImportError, as its class of outputs has gone): leave it out";
 }
 
 double largest_tensor_of(const VisionLanguageConfig& config, const DataConfig& data) {

@@ -20,8 +20,6 @@ struct VisionLanguageConfig {
 ModelTraits vision_language_traits(const char* class_name, const LlamaConfig& text, bool ties_embeddings);
 /// With CLIP's kind of tower.
 ModelTraits vision_language_traits(const char* class_name, const VisionLanguageConfig& config);
-/// Why a class of Qwen's has no Liger with transformers 5, whose kernels import what has gone.
-std::string liger_import_error(const ModelTraits& traits);
 /// An image cut into tiles, or into as many as the job says (not 0).
 template <class Config>
 ImageCount count_tiles(const FamilyConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {

@@ -199,9 +199,10 @@ namespace {
 /// The parts of fused_linear_cross_entropy_forward that a chunk of tokens runs through.
 class FusedLinearCrossEntropy {
  public:
-  FusedLinearCrossEntropy(const Tensor& input, const Tensor& weight) : input_(input), weight_(weight) {
+  FusedLinearCrossEntropy(const Tensor& input, const Tensor& weight, std::int64_t chunk_mem_const)
+      : input_(input), weight_(weight) {
     const std::int64_t tokens = input.size(0);
-    const std::int64_t factor = divide_up(weight.size(0), input.size(1));
+    const std::int64_t factor = divide_up(weight.size(0), checked_product(chunk_mem_const, input.size(1)));
     chunk_ = std::min(next_power_of_2(divide_up(tokens, factor)), tokens);
     // _can_use_mm_out: out= bypasses autocast.
     const Autocast& autocast = input.context().autocast;
@@ -268,7 +269,7 @@ class FusedLinearCrossEntropy {
 }  // namespace
 
 Tensor liger_fused_linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
-                                        bool accumulates_in_fp32) {
+                                        const LigerConfig& kernels) {
   Record record(Op::liger_fused_linear_cross_entropy,
                 [](Backward& b) {
                   compare_with_one(b);
@@ -278,12 +279,12 @@ Tensor liger_fused_linear_cross_entropy(const Tensor& input, const Tensor& weigh
                 {&input, &weight});
   Context& context = input.context();
   const NoGrad no_grad(context);
-  const FusedLinearCrossEntropy chunks(input, weight);
+  const FusedLinearCrossEntropy chunks(input, weight, kernels.chunk_mem_const);
   const std::int64_t tokens = input.size(0);
   const Tensor grad_input = empty_like(Op::zeros_like, input);
   Tensor grad_weight;  // none where only the head trains: `if input_requires_grad`
   if (input.requires_grad() && weight.requires_grad())
-    grad_weight = empty_like(Op::zeros_like, weight, accumulates_in_fp32 ? DType::float32 : weight.dtype());
+    grad_weight = empty_like(Op::zeros_like, weight, kernels.accumulates_in_fp32 ? DType::float32 : weight.dtype());
   const Tensor losses = empty(context, Op::zeros, {tokens}, DType::float32);
   const Tensor mask = counted_mask(target);
   Tensor logits;

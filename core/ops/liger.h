@@ -17,6 +17,7 @@ struct LigerConfig {
   bool cross_entropy = false;               ///< F.cross_entropy alone
   bool fused_linear_cross_entropy = false;  ///< the head and the loss, by chunks of tokens
   bool accumulates_in_fp32 = false;         ///< of the latter: accum_dtype=torch.float32
+  std::int64_t chunk_mem_const = 1;         ///< of the latter: bytes of a chunk's logits by those of the hidden states
 
   /// The defaults of apply_liger_kernel_to_llama.
   static constexpr LigerConfig usual() {
@@ -41,9 +42,9 @@ Tensor liger_relu_squared(const Tensor& x);
 /// LigerCrossEntropyFunction, mean: cross_entropy.py. logits [n, classes], target [n].
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target);
 /// LigerFusedLinearCrossEntropyFunction, mean: fused_linear_cross_entropy.py. input [n, h], weight [classes, h]. The
-/// gradients are made in forward, chunk by chunk of the tokens; `accumulates_in_fp32`: accum_dtype=torch.float32.
+/// gradients are made in forward, chunk by chunk of the tokens, as `kernels` says.
 Tensor liger_fused_linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
-                                        bool accumulates_in_fp32);
+                                        const LigerConfig& kernels);
 /// LigerFusedMoEFunction: fused_moe.py. x [tokens, hidden], top_k_index [tokens, k] in int32. Its lists of tiles are as
 /// long as the routing makes them: here tokens are spread evenly.
 Tensor liger_fused_moe(const Tensor& x, const Tensor& gate_up_proj, const Tensor& down_proj, const Tensor& top_k_index,

@@ -64,7 +64,7 @@ def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str] | N
     if kind == "sdpa":
         return None
     hears = config.model_type == "gemma4" and getattr(config, "audio_config", None) is not None
-    return {"": kind, "audio_config": "eager"} if hears else kind
+    return {"": kind, "audio_config": "eager"} if hears and kind != "eager" else kind
 
 
 def plain_model(spec: Spec, device: str) -> Any:

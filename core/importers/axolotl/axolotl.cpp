@@ -226,7 +226,8 @@ constexpr std::string_view kLigerHasNoLayerNorm =
 
 /// Models whose classes are patched before one is made, as the plugin does it, get more of Liger's norms than a model
 /// that is made, as transformers' Trainer does it, which is what oometer knows.
-constexpr std::string_view kLigerNormsMoreByClass = "hunyuan_v1_dense olmo2 olmo3";
+constexpr std::string_view kLigerNormsMoreByClass =
+    "deepseek_v4 gemma4 gemma4_text hunyuan_v1_dense hunyuan_v1_moe olmo2 olmo3";
 
 constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless};
 
@@ -396,7 +397,7 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   }
   if (keys.truth("liger_rms_norm") &&
       is_word_of(member_text(context.model_config(), "model_type"), kLigerNormsMoreByClass))
-    keys.leave_out("liger_rms_norm", Effect::less, "norms of queries and keys in one kernel, too");
+    keys.leave_out("liger_rms_norm", Effect::less, "more of its norms in one kernel");
   if (is_word_of(member_text(context.model_config(), "model_type"), kLigerHasNoLayerNorm))
     keys.ignore("liger_layer_norm");
   if (keys.truth("chunked_cross_entropy"))

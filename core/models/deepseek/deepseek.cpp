@@ -70,13 +70,14 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
   return routing;
 }
 
-MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c) {
+MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c, const LigerConfig& kernels) {
   MoeWithShared moe;
   moe.module = builder.module;
   moe.experts = Experts(builder.child("experts", c.names->experts), c.n_routed_experts, c.hidden_size,
                         c.moe_intermediate_size, c.hidden_act,
                         {.checkpoint = c.names->its.has_softmax ? ExpertNames{} : ExpertNames{kExpertProjections},
                          .loop = ExpertsLoop::masks_one_more});
+  moe.experts.liger = kernels.swiglu;
   const Builder gate_at = builder.child("gate", c.names->router);
   if (c.names->its.is_v3) {
     ExpertsConfig experts;
@@ -94,8 +95,8 @@ MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c)
   } else {
     moe.gate = DeepseekRouter(gate_at, c);
   }
-  moe.shared_experts =
-      LlamaMLP(builder.child("shared_experts", c.names->mlp), c.as_llama(c.moe_intermediate_size * c.n_shared_experts));
+  moe.shared_experts = LlamaMLP(builder.child("shared_experts", c.names->mlp),
+                                c.as_llama(c.moe_intermediate_size * c.n_shared_experts), kernels);
   return moe;
 }
 
@@ -115,12 +116,14 @@ DeepseekAttention::DeepseekAttention(const Builder& builder, const DeepseekConfi
     q_proj = Linear(builder.child("q_proj", "Linear"), c.hidden_size, heads * c.qk_head_dim(), false);
   } else {
     q_a_proj = Linear(builder.child("q_a_proj", "Linear"), c.hidden_size, c.q_lora_rank, c.attention_bias);
-    q_a_layernorm = LlamaRMSNorm(builder.child("q_a_layernorm", c.names->rms_norm), c.q_lora_rank);
+    q_a_layernorm =
+        LlamaRMSNorm(builder.child("q_a_layernorm", c.names->rms_norm), c.q_lora_rank, options.liger.rms_norm);
     q_b_proj = Linear(builder.child("q_b_proj", "Linear"), c.q_lora_rank, heads * c.qk_head_dim(), false);
   }
   kv_a_proj_with_mqa =
       Linear(builder.child("kv_a_proj_with_mqa", "Linear"), c.hidden_size, c.latent_size(), c.attention_bias);
-  kv_a_layernorm = LlamaRMSNorm(builder.child("kv_a_layernorm", c.names->rms_norm), c.kv_lora_rank);
+  kv_a_layernorm =
+      LlamaRMSNorm(builder.child("kv_a_layernorm", c.names->rms_norm), c.kv_lora_rank, options.liger.rms_norm);
   kv_b_proj =
       Linear(builder.child("kv_b_proj", "Linear"), c.kv_lora_rank, heads * (c.qk_nope_head_dim + c.v_head_dim), false);
   o_proj = Linear(builder.child("o_proj", "Linear"), heads * c.v_head_dim, c.hidden_size, c.attention_bias);
@@ -386,10 +389,10 @@ DeepseekDecoderLayer::DeepseekDecoderLayer(const Builder& builder, const Deepsee
                                            bool with_experts)
     : PreNormLayer(builder), self_attn_(builder.child("self_attn", c.names->attention), c, options) {
   if (with_experts)
-    moe_ = make_deepseek_moe(builder.child("mlp", c.names->moe), c);
+    moe_ = make_deepseek_moe(builder.child("mlp", c.names->moe), c, options.liger);
   else
-    mlp_ = LlamaMLP(builder.child("mlp", c.names->mlp), c.as_llama(c.intermediate_size));
-  make_norms(builder, c.names->rms_norm, c.hidden_size);
+    mlp_ = LlamaMLP(builder.child("mlp", c.names->mlp), c.as_llama(c.intermediate_size), options.liger);
+  make_norms(builder, c.names->rms_norm, c.hidden_size, options.liger.rms_norm);
 }
 
 namespace {

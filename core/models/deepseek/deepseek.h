@@ -24,7 +24,7 @@ struct DeepseekRouter {
   std::shared_ptr<const ParametersWrapper> wrapper;  ///< null: none
 };
 
-MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& config);
+MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& config, const LigerConfig& kernels);
 
 /// MTLA's (models/deepseek/mtla.h): how tokens' latents are weighted where they are merged; low_rank is 4.
 struct HyperNetwork {

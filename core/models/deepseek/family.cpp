@@ -42,7 +42,7 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
   t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::generate_options, Feature::turn_images,
            Feature::quantization, Feature::mtla, Feature::lengths, Feature::packing, Feature::zero3, Feature::fsdp,
            Feature::flash_attention_2});
-  t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
+  t.has_no_liger();
   if (c.names->its.has_softmax)  // a buffer has another type in zero.Init
     t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.chooses_tokens()) {
@@ -112,8 +112,30 @@ void convert_deepseek_targets(ConfigReader& reader, const FamilyConfig& config, 
   convert_expert_targets(reader, lora, projection_paths(config.as<DeepseekConfig>()), kProjections);
 }
 
+namespace {
+
+/// apply_liger_kernel_to_deepseek_v2 and _v3. Their kin have none.
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = deepseek_traits(config);
+  const auto& c = config.as<DeepseekConfig>();
+  t.allow({Feature::liger});
+  t.liger.usual.rope = false;
+  t.liger.ignores.rope = true;  // interleaved pairs
+  t.liger.experts = true;
+  t.liger.swiglu = c.hidden_act == Activation::silu;
+  t.liger.widest_row = std::max({c.hidden_size, c.intermediate_size, c.moe_intermediate_size * c.n_shared_experts});
+  return t;
+}
+
+constexpr Family with_traits(Family its, decltype(Family::traits) its_traits) {
+  its.traits = its_traits;
+  return its;
+}
+
+}  // namespace
+
 namespace family {
-extern const Family deepseek = deepseek_family<read>(kClasses, kBlocks);
+extern const Family deepseek = with_traits(deepseek_family<read>(kClasses, kBlocks), traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -22,8 +22,8 @@ namespace oometer {
 
 namespace {
 
-Norm rms_norm_at(const Builder& parent, const char* name, std::int64_t size) {
-  return Norm(kept_in_float32(parent.child(name, kDeepseekV4.rms_norm)), rms_norm_float32, {size});
+Norm rms_norm_at(const Builder& parent, const char* name, std::int64_t size, const LigerConfig& kernels = {}) {
+  return Norm(kept_in_float32(parent.child(name, kDeepseekV4.rms_norm)), norm_of(kernels, rms_norm_float32), {size});
 }
 
 /// DeepseekV4UnweightedRMSNorm.forward
@@ -699,8 +699,8 @@ class DeepseekV4DecoderLayer : public DecoderLayer {
                          std::size_t layer)
       : self_attn_(builder.child("self_attn", kDeepseekV4.attention), c, options, c.layers[layer]),
         mlp_(builder.child("mlp", "DeepseekV4SparseMoeBlock"), c, c.hashes[layer]),
-        input_layernorm_(rms_norm_at(builder, "input_layernorm", c.hidden_size)),
-        post_attention_layernorm_(rms_norm_at(builder, "post_attention_layernorm", c.hidden_size)),
+        input_layernorm_(rms_norm_at(builder, "input_layernorm", c.hidden_size, options.liger)),
+        post_attention_layernorm_(rms_norm_at(builder, "post_attention_layernorm", c.hidden_size, options.liger)),
         attn_hc_(builder.child("attn_hc", "DeepseekV4HyperConnection"), c),
         ffn_hc_(builder.child("ffn_hc", "DeepseekV4HyperConnection"), c),
         module_(builder.module) {}
@@ -759,8 +759,8 @@ DecoderParts deepseek_v4_parts(const DeepseekV4Config& config, const ModelOption
   };
   parts.kind = [config](std::size_t i) { return 2 * static_cast<int>(config.layers[i]) + config.hashes[i]; };
   parts.rotary = embed_half_positions;
-  parts.norm = [](const Builder& norm, std::int64_t hidden_size) {
-    return [its = Norm(kept_in_float32(norm), rms_norm_float32, {hidden_size})](const Tensor& x) { return its(x); };
+  parts.norm = [forward = norm_of(options.liger, rms_norm_float32)](const Builder& norm, std::int64_t hidden_size) {
+    return [its = Norm(kept_in_float32(norm), forward, {hidden_size})](const Tensor& x) { return its(x); };
   };
   parts.rotary_by_type = parts.layers_choose_angles = true;
   parts.streams = [config](const Builder& decoder) -> std::unique_ptr<Streams> {

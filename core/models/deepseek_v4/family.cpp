@@ -27,8 +27,10 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = transformers_traits(kDeepseekV4.causal_lm);
   t.takes_text = t.has_experts = true;
   t.has_idle_parts = true;  // the indexer, whose choice passes no gradient
-  t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::lengths, Feature::packing});
-  for (const Feature feature : {Feature::liger, Feature::inference, Feature::zero3})
+  t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::lengths, Feature::packing, Feature::liger});
+  t.liger.usual.rope = t.liger.usual.swiglu = false;
+  t.liger.ignores.rope = t.liger.ignores.swiglu = true;  // interleaved pairs, and experts that clamp
+  for (const Feature feature : {Feature::inference, Feature::zero3})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::sdpa, Feature::flash_attention, Feature::flash_attention_2})
     t.refuse(feature, "inconsistent", "DeepSeek-V4 has attention sinks, which this has not: expected eager");

@@ -36,7 +36,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.liger.usual.layer_norm = true;
   t.liger.lacks.layer_norm = false;
   t.liger.swiglu = c.text.hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP
-  t.liger.cross_entropy = false;  // it replaces nn.CrossEntropyLoss, and the class's loss is the function
+  t.liger.ignores.cross_entropy = true;  // it replaces nn.CrossEntropyLoss, and the class's loss is the function
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)

@@ -57,6 +57,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (std::max(c.text.head_dim, c.text.global_head_dim) > 256)
     t.refuse(Feature::flash_attention_2, "inconsistent", "flash-attn has heads of at most 256, this model wider ones");
+  if (!c.is_unified) allow_gemma4_liger(t, c.text);
   if (c.is_unified)
     for (const Feature feature : {Feature::inference, Feature::pretrain, Feature::finetune})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

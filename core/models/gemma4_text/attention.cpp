@@ -9,11 +9,12 @@
 
 namespace oometer {
 
-Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& c, std::int64_t size) {
-  return Norm(parent.child(name, c.names->rms_norm), rms_norm_by_pow, {size});
+Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& c, std::int64_t size,
+                 const LigerConfig& kernels) {
+  return Norm(parent.child(name, c.names->rms_norm), norm_of(kernels, rms_norm_by_pow, liger_norm_apart), {size});
 }
-Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& c) {
-  return gemma4_norm(parent, name, c, c.hidden_size);
+Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& c, const LigerConfig& kernels) {
+  return gemma4_norm(parent, name, c, c.hidden_size, kernels);
 }
 
 Norm norm_without_scale(const Builder& parent, const char* name, const Gemma4TextConfig& c) {
@@ -35,9 +36,9 @@ Gemma4TextAttention::Gemma4TextAttention(const Builder& builder, const Gemma4Tex
       module(builder.module) {
   const std::int64_t width = c.num_attention_heads * head_dim, kv_width = c.key_value_heads_of(layer) * head_dim;
   q_proj = Linear(builder.child("q_proj", "Linear"), c.hidden_size, width, c.qkv_bias);
-  q_norm = gemma4_norm(builder, "q_norm", c, head_dim);
+  q_norm = gemma4_norm(builder, "q_norm", c, head_dim, options.liger);
   const auto make_norms = [&] {
-    k_norm = gemma4_norm(builder, "k_norm", c, head_dim);
+    k_norm = gemma4_norm(builder, "k_norm", c, head_dim, options.liger);
     v_norm = norm_without_scale(builder, "v_norm", c);
   };
   if (!is_kv_shared_layer) {

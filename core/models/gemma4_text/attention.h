@@ -10,9 +10,11 @@
 /// transformers 5.23, models/gemma4/modeling_gemma4.py and models/gemma3n/modeling_gemma3n.py.
 namespace oometer {
 
-/// Gemma4RMSNorm, of so many elements or of the hidden states.
-Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& config, std::int64_t size);
-Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& config);
+/// Gemma4RMSNorm, of so many elements or of the hidden states. Liger's kernels take the place of some of them alone.
+Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& config, std::int64_t size,
+                 const LigerConfig& kernels = {});
+Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& config,
+                 const LigerConfig& kernels = {});
 /// with_scale=False: no weight.
 Norm norm_without_scale(const Builder& parent, const char* name, const Gemma4TextConfig& config);
 

@@ -30,6 +30,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization});
   if (c.names == &kGemma4UnifiedNames) return t;  // of which no rank was recorded
   t.allow({Feature::fsdp, Feature::zero3});
+  allow_gemma4_liger(t, c);
   return t;
 }
 

@@ -101,11 +101,12 @@ class Gemma4TextDecoderLayer : public DecoderLayer {
   Gemma4TextDecoderLayer(const Builder& builder, const Gemma4TextConfig& c, const ModelOptions& options,
                          std::size_t layer)
       : self_attn_(builder.child("self_attn", c.names->attention), c, options, layer),
-        mlp_(builder.child("mlp", c.names->mlp), mlp_config(c, layer)),
-        input_layernorm_(gemma4_norm(builder, "input_layernorm", c)),
-        post_attention_layernorm_(gemma4_norm(builder, "post_attention_layernorm", c)),
-        pre_feedforward_layernorm_(gemma4_norm(builder, "pre_feedforward_layernorm", c)),
-        post_feedforward_layernorm_(gemma4_norm(builder, "post_feedforward_layernorm", c)),
+        mlp_(builder.child("mlp", c.names->mlp), mlp_config(c, layer),
+             c.experts.num_experts == 0 ? options.liger : LigerConfig{}),
+        input_layernorm_(gemma4_norm(builder, "input_layernorm", c, options.liger)),
+        post_attention_layernorm_(gemma4_norm(builder, "post_attention_layernorm", c, options.liger)),
+        pre_feedforward_layernorm_(gemma4_norm(builder, "pre_feedforward_layernorm", c, options.liger)),
+        post_feedforward_layernorm_(gemma4_norm(builder, "post_feedforward_layernorm", c, options.liger)),
         layer_scalar_(builder.buffer({1}, builder.dtype)),
         act_fn_(c.hidden_act),
         module_(builder.module) {
@@ -194,12 +195,19 @@ int kind_of(const Gemma4TextConfig& c, std::size_t layer) {
 
 }  // namespace
 
+void allow_gemma4_liger(ModelTraits& traits, const Gemma4TextConfig& config) {
+  traits.allow({Feature::liger});
+  traits.liger.usual.rope = false;
+  traits.liger.ignores.rope = true;                                  // "currently a no-op for Gemma 4"
+  traits.liger.swiglu = config.hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP
+}
+
 DecoderParts gemma4_text_parts(const Gemma4TextConfig& config, const ModelOptions& options) {
   DecoderParts parts;
   parts.layer = [config, options](const Builder& layer, std::size_t index) -> std::unique_ptr<DecoderLayer> {
     return std::make_unique<Gemma4TextDecoderLayer>(layer, config, options, index);
   };
-  parts.norm = final_norm(rms_norm_by_pow);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm_by_pow, liger_norm_apart));
   parts.kind = [config](std::size_t layer) { return kind_of(config, layer); };
   if (config.softcaps_logits) parts.logits = softcap;
   parts.scales_embeddings = true;

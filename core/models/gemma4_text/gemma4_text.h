@@ -16,6 +16,8 @@ inline constexpr LlamaClassNames kGemma4UnifiedNames{
     "Gemma4UnifiedTextAttention",      "Gemma4UnifiedTextMLP",   "Gemma4UnifiedRMSNorm",
     "Gemma4UnifiedTextRotaryEmbedding"};
 
+/// Liger's kernels, as apply_liger_kernel_to_gemma4_text puts them in.
+void allow_gemma4_liger(ModelTraits& traits, const Gemma4TextConfig& config);
 DecoderParts gemma4_text_parts(const Gemma4TextConfig& config, const ModelOptions& options);
 
 /// Bytes of about the largest tensor.

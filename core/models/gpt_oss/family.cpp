@@ -44,7 +44,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.rotary = embed_half_positions;
-  parts.norm = final_norm(rms_norm_float32);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm_float32));
   parts.makes_both_masks = true;
   parts.masks_know_positions = false;
   return parts;
@@ -52,7 +52,10 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger});
+  t.liger.usual.swiglu = false;
+  t.liger.usual.chunk_mem_const = 8;  // _GPT_OSS_FLCE_CHUNK_MEM_CONST
+  t.liger.ignores.swiglu = true;      // its experts clamp
   t.refuse(Feature::sdpa, "inconsistent", "GPT-OSS has attention sinks, which SDPA has not: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "GPT-OSS has attention sinks, which it has not: expected eager");
   t.refuse(Feature::packing, "inconsistent", "GPT-OSS makes its masks without looking for packed samples");

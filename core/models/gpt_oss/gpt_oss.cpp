@@ -112,7 +112,7 @@ GptOssLayer::GptOssLayer(const Builder& builder, const TextConfig& c, const Mode
                            .apply_gate = clamped_gate,
                            .loop = ExpertsLoop::masks_experts});
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, c.names->rms_norm), rms_norm_float32, {c.hidden_size});
+    return Norm(builder.child(name, c.names->rms_norm), norm_of(options.liger, rms_norm_float32), {c.hidden_size});
   };
   input_layernorm_ = norm("input_layernorm");
   post_attention_layernorm_ = norm("post_attention_layernorm");

@@ -116,11 +116,13 @@ struct FloatGate {
 
 /// HunYuanMoEV1Moe: all tokens get the shared MLP, as a batch of samples.
 struct MoeBesideShared {
-  MoeBesideShared(const Builder& at, const TextConfig& c)
+  MoeBesideShared(const Builder& at, const TextConfig& c, const LigerConfig& kernels)
       : gate(at.child("gate", "HunYuanMoEV1Gate"), c),
         experts(make_experts(at, "HunYuanMoEV1Experts", c)),
         shared_mlp(at.child("shared_mlp", "HunYuanMoEV1MLP"), c),
-        module(at.module) {}
+        module(at.module) {
+    experts.liger = kernels.swiglu;
+  }
 
   Tensor operator()(const Tensor& argument) const {
     ModuleCall call(argument.context(), module);
@@ -142,18 +144,25 @@ struct MoeBesideShared {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  return pre_norm_layer(builder, c, options, hunyuan_attention(kNames),
-                        [&](const Builder& layer) { return MoeBesideShared(layer.child("mlp", kNames.mlp), c); });
+  return pre_norm_layer(builder, c, options, hunyuan_attention(kNames), [&](const Builder& layer) {
+    return MoeBesideShared(layer.child("mlp", kNames.mlp), c, options.liger);
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts_of(config, options, make_layer);
 }
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_with<Feature::liger>(config);
+  t.liger.experts = true;
+  return t;
+}
+
 }  // namespace
 
 namespace family {
-extern const Family hunyuan_v1_moe = mixture_family<read, parts>(kClasses, kBlocks);
+extern const Family hunyuan_v1_moe = mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits);
 }  // namespace family
 
 }  // namespace oometer

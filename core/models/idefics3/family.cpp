@@ -37,6 +37,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules.back() = c.vision.family->attention;
   t.casts_by_first_parameter = true;
   t.allow({Feature::quantization, Feature::packing});
+  if (c.family == &kSmolVlm) t.leave_liger_out();
   return t;
 }
 

@@ -17,8 +17,9 @@ ModelTraits text_traits(const TextConfig& config) {
   t.counts_experts = config.experts.are_counted;
   t.outputs_router_logits = config.experts.outputs_router_logits;
   t.kernels = config.mixer.kernels;
-  for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
-                                Feature::headinfer, Feature::quantized_cache})
+  t.has_no_liger();
+  for (const Feature feature :
+       {Feature::quantization, Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -119,8 +119,8 @@ ModelTraits traits_of_llama_copy(const FamilyConfig& config, const char* name) {
   ModelTraits t = traits_of_llama_family(config);
   t.oldest_transformers = {5, 23, 0};
   t.has_no_peft_targets();
-  for (const Feature feature : {Feature::liger, Feature::headinfer})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + std::string(name));
+  t.has_no_liger();
+  t.refuse(Feature::headinfer, "not-modelled", "this is not supported yet with " + std::string(name));
   return t;
 }
 

@@ -355,6 +355,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for Llama 4: use sdpa");
   t.allow({Feature::fsdp});
+  t.leave_liger_out();
   return t;
 }
 

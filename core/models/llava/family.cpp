@@ -48,6 +48,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vision_language_traits(c.class_name(), c);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
   t.allow({Feature::quantization, Feature::image_preferences, Feature::packing});
+  if (!c.is_next() && !c.is_onevision()) t.leave_liger_out();  // of LLaVA-1.5 alone they were compared
   std::int64_t tokens = c.tokens_per_image();
   if (c.is_next()) {
     t.cuts_images = true;

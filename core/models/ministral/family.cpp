@@ -37,7 +37,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>(config);
-  t.liger.cross_entropy = false;  // modeling_ministral.py has no CrossEntropyLoss that it could replace
+  t.liger.ignores.cross_entropy = true;  // modeling_ministral.py has no CrossEntropyLoss that it could replace
   return t;
 }
 

@@ -12,7 +12,8 @@ constexpr const char* kBlocks[] = {kMistralClassNames.decoder_layer};
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_llama_family(config);
   t.oldest_transformers = oldest_with_llama_code(t, {4, 48, 0});  // recorded: 4.48.3, 4.51.3, 4.57.1
-  t.liger.cross_entropy = false;  // modeling_mistral.py of transformers 5 has no CrossEntropyLoss that it could replace
+  t.liger.ignores.cross_entropy =
+      true;  // modeling_mistral.py of transformers 5 has no CrossEntropyLoss that it could replace
   return t;
 }
 

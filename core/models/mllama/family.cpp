@@ -39,6 +39,7 @@ ModelTraits traits(const FamilyConfig& config) {
            t.class_name + " has no flash attention: expected eager or sdpa");
   for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.leave_liger_out();
   return t;
 }
 

@@ -43,6 +43,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(Feature::checkpointing, "not-modelled",
              "checkpoints are not supported yet where the first layer has no positions (layer_rope_theta, or the " +
                  std::string("usual one for one layer more than a multiple of four)"));
+  t.leave_liger_out();
   return t;
 }
 

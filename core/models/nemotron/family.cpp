@@ -61,7 +61,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.liger.usual.rope = t.liger.usual.rms_norm = false;
   t.liger.lacks.rope = t.liger.lacks.rms_norm = true;
   t.liger.swiglu = config.as<TextConfig>().hidden_act == Activation::relu2;  // LigerReLUSquared
-  t.liger.cross_entropy = false;  // modeling_nemotron.py has no CrossEntropyLoss that it could replace
+  t.liger.ignores.cross_entropy = true;  // modeling_nemotron.py has no CrossEntropyLoss that it could replace
   t.allow({Feature::quantization});
   return t;
 }

@@ -67,6 +67,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.leave_liger_out();
   return t;
 }
 

@@ -35,7 +35,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::quantization, Feature::image_preferences, Feature::packing});
   t.no_split_modules.emplace_back(c.names->block);
-  t.refuse(Feature::liger, "inconsistent", liger_import_error(t));
+  t.stop_at_liger(t.kNoLigerOutputs);
   // get_rope_index reads a grid for each image of the whole conversation, get_image_features those of new images,
   // from one image_grid_thw (transformers 5.23, modeling_qwen2_5_vl.py).
   t.refuse(Feature::turn_images, "inconsistent",

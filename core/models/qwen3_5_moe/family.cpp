@@ -39,6 +39,12 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts_like_qwen3_5(config, options, kParts);
 }
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = generating_traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>(config);
+  t.stop_at_liger(t.kNoLigerOutputs);
+  return t;
+}
+
 }  // namespace
 
 constexpr Qwen3VLClass kQwen35Moe{"qwen3_5_moe",
@@ -56,8 +62,7 @@ constexpr Qwen3VLClass kQwen35Moe{"qwen3_5_moe",
                                   parts};
 
 namespace family {
-extern const Family qwen3_5_moe = text_family<read, balanced<parts>>(
-    kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+extern const Family qwen3_5_moe = text_family<read, balanced<parts>>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -40,8 +40,7 @@ class ForCausalLMLoss : public LossFunction {
     const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
     const std::int64_t tokens = labels_in.numel();
     const Tensor hidden_states = view(hidden_in, {tokens, hidden_in.size(-1)});
-    Tensor loss = liger_fused_linear_cross_entropy(hidden_states, lm_head.weight, view(shift_labels, {tokens}),
-                                                   liger_.accumulates_in_fp32);
+    Tensor loss = liger_fused_linear_cross_entropy(hidden_states, lm_head.weight, view(shift_labels, {tokens}), liger_);
     if (num_items_in_batch) loss = div(loss, num_items_in_batch);
     return loss;
   }

@@ -66,7 +66,7 @@ TEST_CASE("Liger's cross_entropy reaches no loss of MistralForCausalLM, which th
   CHECK(llama.training.liger.cross_entropy);
   CHECK_FALSE(mistral.training.liger.cross_entropy);
   CHECK(mistral.assumptions.size() == llama.assumptions.size() + 1);
-  CHECK(mistral.assumptions.back().starts_with("Liger's cross_entropy does nothing"));
+  CHECK(mistral.assumptions.front().starts_with("Liger's cross_entropy does nothing"));
 }
 
 TEST_CASE("Liger's switches are those of the model's own function, with its defaults", "[job]") {
@@ -79,6 +79,23 @@ TEST_CASE("Liger's switches are those of the model's own function, with its defa
   CHECK(granite.cross_entropy);
   CHECK_FALSE(granite.fused_linear_cross_entropy);
   CHECK(must_parse(job("gemma", "true")).training.liger.swiglu);  // geglu, of gelu_pytorch_tanh
+  CHECK_FALSE(must_parse(job("gpt_oss", "true")).training.liger.swiglu);
+  CHECK_FALSE(must_parse(job("deepseek_v3", "true")).training.liger.rope);
+}
+
+TEST_CASE("A trainer that asks Liger for a model that it does not know runs without it, which the answer says",
+          "[job]") {
+  const auto gpt2 = [](const std::string& training) {
+    return R"({"model": {"config": {"model_type": "gpt2"}}, "training": {)" + training + "}}";
+  };
+  const auto trainer = [](const std::string& args) {
+    return R"("loop": {"name": "transformers.Trainer", "args": {)" + args + "}}";
+  };
+  const Job asked = must_parse(gpt2(trainer(R"("use_liger_kernel": true)")));
+  CHECK(asked.training.liger == LigerConfig{});
+  CHECK(asked.assumptions.front() == "use_liger_kernel changes nothing: Liger has no kernels for GPT2LMHeadModel");
+  CHECK(parse_job(gpt2(R"("liger": true)")).error().code == "inconsistent");
+  CHECK(must_parse(gpt2(trainer(""))).assumptions != asked.assumptions);
 }
 
 TEST_CASE("A stage becomes lists of components", "[job]") {

@@ -99,7 +99,7 @@ TEST_CASE("Liger's fused loss has logits of one chunk and the gradients in forwa
   const Tensor hidden = p.input({1024, 512}, DType::bfloat16, true), weight = p.parameter({2000, 512}),
                target = p.input({1024}, DType::int64);
   p.mark();
-  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, false);
+  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, {});
   Bytes allocations = p.allocations();
   // As recorded: gradients, losses, mask and its count, logits of 256 tokens, three products a chunk, the loss.
   CHECK(Bytes(allocations.begin(), allocations.begin() + 7) == Bytes{1048576, 2048000, 4096, 1024, 8, 8192, 1024000});
@@ -116,7 +116,7 @@ TEST_CASE("Liger's fused loss sums the head's gradient in fp32 where it is told 
   const Tensor hidden = p.input({1024, 512}, DType::bfloat16, true), weight = p.parameter({2000, 512}),
                target = p.input({1024}, DType::int64);
   p.mark();
-  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, true);
+  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, {.accumulates_in_fp32 = true});
   const Bytes allocations = p.allocations();
   CHECK(allocations[1] == 2000 * 512 * 4);
   CHECK(allocations.back() == 2000 * 512 * 2);
@@ -126,7 +126,7 @@ TEST_CASE("Liger's fused loss sums the head's gradient in fp32 where it is told 
 TEST_CASE("Liger's fused loss gives a head nothing whose input wants nothing", "[ops]") {
   Process p;
   const Tensor hidden = p.input({64, 32}), weight = p.parameter({100, 32}), target = p.input({64}, DType::int64);
-  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, false);
+  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, {});
   autograd::backward(loss);
   CHECK_FALSE(weight->grad);
 }
@@ -136,7 +136,7 @@ TEST_CASE("Before Ampere the fused loss makes the head's gradient anew for each 
   const Tensor hidden = p.input({1024, 512}, DType::float16, true), weight = p.parameter({2000, 512}, DType::float16),
                target = p.input({1024}, DType::int64);
   p.mark();
-  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, false);
+  const Tensor loss = liger_fused_linear_cross_entropy(hidden, weight, target, {});
   const Bytes allocations = p.allocations();
   CHECK(std::count(allocations.begin(), allocations.end(), 2000 * 512 * 4) == 4);
 }
