@@ -46,7 +46,7 @@ class Generation {
     const Tensor compared = booleans(op, sizes);
     const Tensor whole = booleans(reduction, {});
   }
-  CausalMasks attention_mask(std::int64_t queries) const;
+  CausalMasks attention_mask(const ModelInputs& inputs) const;
   /// Of so many tokens.
   Shape position_sizes(std::int64_t tokens) const {
     Shape sizes = first_position_ids_.sizes();
@@ -63,6 +63,7 @@ class Generation {
   GrowingCache& cache_;
   Tensor bos_token_, eos_token_, pad_token_;
   Tensor first_position_ids_, position_ids_;  ///< generate()'s own; the loop's, which grow
+  Tensor input_features_, audio_mask_;
   Tensor input_ids_, mm_token_type_ids_, unfinished_sequences_, next_token_logits_, next_tokens_;
   TensorList mm_encoder_outputs_;
   ModelInputs inputs_;  ///< model_inputs, bound until the next step's are there
@@ -85,30 +86,38 @@ void Generation::prepare(const ModelInputs& inputs, bool with_images) {
   }
   check(Op::lt, {1}, Op::any);
   if (batch > 1) check(Op::eq, {batch}, Op::any);  // has_right_padding
-  Tensor text_positions;
-  {  // _prepare_position_ids_for_generation
-    Tensor positions = integers(context_, Op::cumsum, tokens);
-    if (batch == 1) const Workspace scan(context_, Op::cumsum, cub_scan_bytes(tokens[1]));
-    positions = integers(context_, Op::sub, tokens);
-    const Tensor masked = booleans(Op::eq, tokens);
-    text_positions = integers(context_, Op::masked_fill, tokens);
-  }
   if (with_images) mm_token_type_ids_ = inputs.mm_token_type_ids;
-  first_position_ids_ = model_.prepare_position_ids(inputs, std::move(text_positions), cache_.length() > 0);
-  position_ids_ = first_position_ids_;
+  if (model_.takes_position_ids) {  // _prepare_position_ids_for_generation
+    Tensor text_positions;
+    {
+      Tensor positions = integers(context_, Op::cumsum, tokens);
+      if (batch == 1) const Workspace scan(context_, Op::cumsum, cub_scan_bytes(tokens[1]));
+      positions = integers(context_, Op::sub, tokens);
+      const Tensor masked = booleans(Op::eq, tokens);
+      text_positions = integers(context_, Op::masked_fill, tokens);
+    }
+    first_position_ids_ = model_.prepare_position_ids(inputs, std::move(text_positions), cache_.length() > 0);
+    position_ids_ = first_position_ids_;
+  }
   check(Op::eq, tokens, Op::all);  // nothing is masked: the mask is dropped
-  if (with_images) mm_encoder_outputs_ = model_.encoded_images(inputs);
+  if (with_images) {
+    mm_encoder_outputs_ = model_.encoded_images(inputs);
+    input_features_ = inputs.input_features;
+    if (input_features_) audio_mask_ = inputs.pixel_attention_mask;
+  }
   check(Op::lt, tokens, Op::any);
   unfinished_sequences_ = integers(context_, Op::fill, {batch});
 }
 
 /// What prepare_inputs_for_generation makes for a cache of one size: create_masks_for_generate, one for each type that
 /// the layers have, contiguous.
-CausalMasks Generation::attention_mask(std::int64_t queries) const {
+CausalMasks Generation::attention_mask(const ModelInputs& inputs) const {
   CausalMasks masks;
   if (!cache_.is_compileable()) return masks;
+  const std::int64_t queries = inputs.input_ids.size(1);
+  const bool has_own = model_.create_masks_for_generate(inputs, masks);
   const DType dtype = options_.attention == AttentionKind::eager ? options_.dtype : DType::boolean;
-  for (const std::int64_t window : cache_.windows) {
+  for (const std::int64_t window : has_own ? std::vector<std::int64_t>() : cache_.windows) {
     Tensor& mask = window != 0 ? masks.sliding_attention : masks.full_attention;
     if (!mask) mask = cached_mask(context_, cache_, input_ids_.size(0), queries, dtype, window);
   }
@@ -137,9 +146,12 @@ void Generation::prefill() {
   inputs.input_ids = integers(context_, Op::clone, tokens);
   inputs.position_ids = past > 0 ? integers(context_, Op::clone, position_sizes(tokens[1])) : position_ids_;
   inputs.mm_token_type_ids = mm_token_type_ids_;
-  inputs.causal_masks = attention_mask(tokens[1]);
+  inputs.causal_masks = attention_mask(inputs);
   if (!mm_encoder_outputs_.empty()) inputs.images = &mm_encoder_outputs_;
+  inputs.input_features = input_features_;
+  inputs.pixel_attention_mask = audio_mask_;
   inputs.logits_to_keep = inference_.logits == Logits::last;
+  model_.prepare_inputs_for_generation(inputs, true);
   forward(inputs);
 }
 
@@ -153,7 +165,7 @@ void Generation::prefill_in_chunks(std::int64_t past) {
     ModelInputs inputs;
     inputs.input_ids = integers(context_, Op::clone, {batch, tokens});
     inputs.position_ids = slice(token_positions, -1, past, tokens);
-    inputs.causal_masks = attention_mask(tokens);
+    inputs.causal_masks = attention_mask(inputs);
     inputs.logits_to_keep = inference_.logits == Logits::last;
     model_inputs = std::move(inputs);
     forward(model_inputs);
@@ -168,13 +180,17 @@ void Generation::choose() {
   {  // _update_model_kwargs_for_generation
     const Tensor shorter = mm_token_type_ids_;
     if (shorter) {
-      const Tensor text = integers(context_, Op::zeros, {batch, 1});
+      Tensor text;
+      if (!model_.has_token_type_ids) text = integers(context_, Op::zeros, {batch, 1});
       mm_token_type_ids_ = integers(context_, Op::cat, {batch, length_ + 1});
     }
-    Tensor next = integers(context_, Op::arange, {1});
-    next = integers(context_, Op::add, position_sizes(1));
-    next = integers(context_, Op::add, position_sizes(1));
-    position_ids_ = integers(context_, Op::cat, position_sizes(length_ + 1));
+    if (position_ids_) {
+      Tensor next = integers(context_, Op::arange, {1});
+      next = integers(context_, Op::add, position_sizes(1));
+      next = integers(context_, Op::add, position_sizes(1));
+      position_ids_ = integers(context_, Op::cat, position_sizes(length_ + 1));
+    }
+    model_.update_model_kwargs_for_generation(shorter, mm_token_type_ids_);
   }
   next_token_logits_ = empty(context_, Op::to_copy, {batch, logits.size(-1)}, DType::float32);
   next_tokens_ = reduce(Op::argmax, next_token_logits_, {1}, false, DType::int64);
@@ -246,10 +262,11 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
     first_event = static_cast<std::ptrdiff_t>(context_.log.events.size());
     ModelInputs inputs;
     inputs.input_ids = integers(context_, Op::clone, {batch, 1});
-    inputs.position_ids = integers(context_, Op::clone, position_sizes(1));
+    if (position_ids_) inputs.position_ids = integers(context_, Op::clone, position_sizes(1));
     if (mm_token_type_ids_) inputs.mm_token_type_ids = integers(context_, Op::clone, {batch, 1});
-    inputs.causal_masks = attention_mask(1);
+    inputs.causal_masks = attention_mask(inputs);
     inputs.logits_to_keep = inference_.logits == Logits::last;
+    model_.prepare_inputs_for_generation(inputs, false);
     inputs_ = std::move(inputs);
     forward(inputs_);
   }
@@ -291,6 +308,7 @@ Generated run_generation(Context& context, Model& model, const ModelOptions& opt
   ModelInputs inputs;
   inputs.input_ids = tokens();
   model.make_images(inputs, data.images_per_sample);
+  model.make_audios(inputs);
   inputs.attention_mask = tokens();
   std::unique_ptr<GrowingCache> cache =
       make_cache(context, inference.cache, inference.cached_tokens(length), windows_of(windows, context.log));

@@ -296,7 +296,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       } else {
         run_forward(context, *model);
       }
-      simulation.refusal = model->refusal;
+      simulation.refusal = context.refusal ? context.refusal : model->refusal;
       simulation.log = std::move(context.log);
       return simulation;
     }

@@ -104,6 +104,8 @@ class Model {
   virtual ModelOutputs forward(const ModelInputs& inputs) = 0;
   /// Puts the images of a batch into it, so many a sample.
   virtual void make_images([[maybe_unused]] ModelInputs& batch, [[maybe_unused]] std::int64_t images_per_sample) {}
+  /// Puts the audio of a batch into it, which generate() hands on as it is.
+  virtual void make_audios([[maybe_unused]] ModelInputs& batch) {}
   /// The batch's images as generate() encodes them before its prefill: mm_encoder_outputs, which it holds until it
   /// returns; the features come first.
   virtual TensorList encoded_images([[maybe_unused]] const ModelInputs& batch) { return {}; }
@@ -113,6 +115,19 @@ class Model {
                                       [[maybe_unused]] bool continues) {
     return text_positions;
   }
+  /// A class's own create_masks_for_generate, for a cache of one size: the masks of what forward will be called with.
+  /// False: it has none, and transformers' is run.
+  virtual bool create_masks_for_generate([[maybe_unused]] const ModelInputs& inputs,
+                                         [[maybe_unused]] CausalMasks& masks) {
+    return false;
+  }
+  /// What a class's own prepare_inputs_for_generation does to what transformers' has prepared.
+  virtual void prepare_inputs_for_generation([[maybe_unused]] ModelInputs& inputs,
+                                             [[maybe_unused]] bool is_first_iteration) {}
+  /// What its _update_model_kwargs_for_generation does behind transformers'. `before`: the token types without
+  /// those of the token that was just made.
+  virtual void update_model_kwargs_for_generation([[maybe_unused]] const Tensor& before,
+                                                  [[maybe_unused]] Tensor& token_type_ids) {}
   /// A class's own generate(), greedy, with its batch and its phases: of `new_tokens`, `executed` are run in full.
   /// False: it has none, and transformers' is run.
   virtual bool generate([[maybe_unused]] std::int64_t new_tokens, [[maybe_unused]] std::int64_t executed) {
@@ -132,8 +147,11 @@ class Model {
   /// The class attribute of that name (transformers 5.23), which Trainer.__init__ reads: nearly all have none, and
   /// their forward takes any keywords. False: no labels are counted, and the loss is a mean.
   bool accepts_loss_kwargs = true;
-  bool is_causal_lm = false;   ///< of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES: its loss shifts the labels
-  bool has_pad_token = false;  ///< its config's pad_token_id, which generate() takes to the device
+  bool is_causal_lm = false;  ///< of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES: its loss shifts the labels
+  /// Its mm_token_type_ids are called token_type_ids, of which generate() repeats the last one.
+  bool has_token_type_ids = false;
+  bool takes_position_ids = true;  ///< forward does: else generate() makes none
+  bool has_pad_token = false;      ///< its config's pad_token_id, which generate() takes to the device
   /// Why its forward could not run, if it could not: known when it has been called.
   std::optional<Error> refusal;
   std::vector<Parameter> parameters;  ///< in the order of construction
