@@ -348,7 +348,7 @@ Tensor mamba_split_conv1d_scan_combined(const Mamba2Operands& in) {
   return record.output(out);
 }
 
-Tensor mamba_chunk_scan_combined(const Tensor& x, const Tensor& b, std::int64_t chunk_size) {
+ChunkScan mamba_chunk_scan_combined(const Tensor& x, const Tensor& b, std::int64_t chunk_size) {
   const NoGrad no_grad(x.context());
   const Scan s{.batch = x.size(0),
                .length = x.size(1),
@@ -359,7 +359,14 @@ Tensor mamba_chunk_scan_combined(const Tensor& x, const Tensor& b, std::int64_t 
                .chunk_size = chunk_size,
                .chunks = divide_up(x.size(1), chunk_size),
                .dtype = x.dtype()};
-  return mamba_chunk_scan_combined_fwd(x.context(), s, false).out;
+  const ScanResult scan = mamba_chunk_scan_combined_fwd(x.context(), s, false);
+  return {scan.out, view(scan.states.final_states, {s.batch, s.heads, s.head_dim, s.state})};
+}
+
+Tensor selective_state_update(const Tensor& state, const Tensor& x) {
+  Tensor out = empty_like(kOp, x);
+  kernel(kOp, {&state, &x}, state);
+  return out;
 }
 
 }  // namespace oometer

@@ -19,7 +19,16 @@ struct Mamba2Operands {
 /// input and the scan's result stay; all else is made again in backward.
 Tensor mamba_split_conv1d_scan_combined(const Mamba2Operands& operands);
 
-/// MambaChunkScanCombinedFn of x [b, s, heads, d] and B [b, s, groups, state], without a gradient: [b, s, heads, d].
-Tensor mamba_chunk_scan_combined(const Tensor& x, const Tensor& b, std::int64_t chunk_size);
+/// What a scan gives.
+struct ChunkScan {
+  Tensor output;       ///< [b, s, heads, d]
+  Tensor final_state;  ///< [b, heads, d, state]
+};
+/// MambaChunkScanCombinedFn of x [b, s, heads, d] and B [b, s, groups, state], without a gradient.
+ChunkScan mamba_chunk_scan_combined(const Tensor& x, const Tensor& b, std::int64_t chunk_size);
+
+/// selective_state_update of x [b, heads, d], in whose place the state is written
+/// (mamba_ssm/ops/triton/selective_state_update.py).
+Tensor selective_state_update(const Tensor& state, const Tensor& x);
 
 }  // namespace oometer

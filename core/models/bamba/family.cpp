@@ -45,7 +45,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   layer->input_norm = Norm(builder.child("input_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size});
   layer->feedforward_norm = Norm(builder.child("pre_ff_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size});
   if (c.mixer.is_in(index)) {
-    layer->self_attn = [mamba = Mamba2Mixer(builder.child("mamba", "BambaMixer"), c, c.hidden_act,
+    layer->self_attn = [mamba = Mamba2Mixer(builder.child("mamba", "BambaMixer"), c, c.hidden_act, index,
                                             {.norm_type = "BambaRMSNormGated"})](
                            const Tensor& x, const PositionEmbeddings&, const Tensor& mask) { return mamba(x, mask); };
   } else {
@@ -62,7 +62,12 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts;
 }
 
-ModelTraits traits(const FamilyConfig& config) { return recurrent_traits(config.as<TextConfig>()); }
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = recurrent_traits(config.as<TextConfig>());
+  t.generates = false;  // a layer's eager weights live until the next one returns
+  t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
+  return t;
+}
 
 }  // namespace
 

@@ -119,10 +119,11 @@ struct MupVectors {
 
 class FalconH1Layer final : public DecoderLayer {
  public:
-  FalconH1Layer(const Builder& builder, const FalconH1Config& c, const ModelOptions& options, MupVectors& mup_vectors)
+  FalconH1Layer(const Builder& builder, const FalconH1Config& c, const ModelOptions& options, std::size_t index,
+                MupVectors& mup_vectors)
       : feed_forward_(builder.child("feed_forward", kNames.mlp), c, options.liger),
         mamba_at_(builder.child("mamba", "FalconH1Mixer")),
-        mamba_(mamba_at_, c, c.hidden_act,
+        mamba_(mamba_at_, c, c.hidden_act, index,
                {.norm_type = "FalconH1RMSNormGated",
                 .has_norm = c.norms,
                 .norms_before_gate = c.norms_before_gate,
@@ -170,8 +171,9 @@ class FalconH1Layer final : public DecoderLayer {
 DecoderParts parts(const FalconH1Config& config, const ModelOptions& options) {
   DecoderParts parts;
   const auto mup_vectors = std::make_shared<MupVectors>();
-  parts.layer = [config, options, mup_vectors](const Builder& layer, std::size_t) -> std::unique_ptr<DecoderLayer> {
-    return std::make_unique<FalconH1Layer>(layer, config, options, *mup_vectors);
+  parts.layer = [config, options, mup_vectors](const Builder& layer,
+                                               std::size_t index) -> std::unique_ptr<DecoderLayer> {
+    return std::make_unique<FalconH1Layer>(layer, config, options, index, *mup_vectors);
   };
   parts.per_layer = [config, mup_vectors](const Builder&) -> std::unique_ptr<PerLayerInputs> {
     mup_vectors->make(config);  // behind the rotary embedding

@@ -65,7 +65,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   layer->shared_mlp.emplace(builder.child("shared_mlp", kNames.mlp), c);
   if (c.mixer.is_in(index)) {
     layer->self_attn = [mamba = Mamba2Mixer(builder.child("mamba", "GraniteMoeHybridMambaLayer"), c, c.hidden_act,
-                                            {.norm_type = "GraniteMoeHybridRMSNormGated"})](
+                                            index, {.norm_type = "GraniteMoeHybridRMSNormGated"})](
                            const Tensor& x, const PositionEmbeddings&, const Tensor& mask) { return mamba(x, mask); };
   } else {
     AttentionParts its;

@@ -108,7 +108,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const JambaConf
   if (c.mixer.is_in(index)) {
     layer->self_attn =
         [mamba = MambaMixer(
-             builder.child("mamba", "JambaMambaMixer"), c, c.mamba_dt_rank,
+             builder.child("mamba", "JambaMambaMixer"), c, c.mamba_dt_rank, index,
              {.norm = rms_norm, .norm_type = kNames.rms_norm, .hands_to_kernel = false, .makes_rates = true})](
             const Tensor& hidden_states, const PositionEmbeddings&, const Tensor& attention_mask) {
           return AttentionOutputs{mamba(hidden_states, attention_mask), {}};

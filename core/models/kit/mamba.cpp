@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "config/reader.h"
+#include "models/kit/gated_delta_net.h"
+#include "nn/kv_cache.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -18,8 +21,12 @@ struct SelectiveScan {
   Tensor hidden_states, dt, a, b, c, d, gate, delta_bias;
 };
 
-/// mamba_selective_scan: [b, d, s].
-Tensor mamba_selective_scan(const SelectiveScan& in) {
+struct ScanResult {
+  Tensor output;     ///< [b, d, s]
+  Tensor ssm_state;  ///< [b, d, state], behind the last token
+};
+
+ScanResult mamba_selective_scan(const SelectiveScan& in) {
   Context& context = in.hidden_states.context();
   const DType input_dtype = in.hidden_states.dtype();
   const std::int64_t batch = in.hidden_states.size(0), inner = in.hidden_states.size(1),
@@ -66,7 +73,59 @@ Tensor mamba_selective_scan(const SelectiveScan& in) {
     scan_output = add(scan_output, skipped);
   }
   const Tensor share = silu(in.gate);
-  return mul(scan_output, share);
+  scan_output = mul(scan_output, share);
+  if (!context.past_key_values) ssm_state.reset();  // return_last_state
+  return {scan_output, ssm_state};
+}
+
+/// mamba_selective_state_update, of a token: hidden_states, dt and gate [b, d], B and C [b, state]. Gives [b, d].
+Tensor mamba_selective_state_update(const Tensor& state, const SelectiveScan& in) {
+  const auto as_float = [](const Tensor& x) { return to(x, DType::float32); };
+  Tensor dt;
+  {
+    const Tensor bias = to(in.delta_bias, in.dt.dtype());
+    dt = add(in.dt, bias);
+  }
+  dt = activation_of_input(Op::softplus, Op::softplus_backward, dt, false);
+  Tensor d_a, d_b, d_bx, ssm_state, out;
+  {
+    Tensor rate;
+    {
+      const Tensor steps = as_float(dt);
+      rate = mul(unsqueeze(steps, -1), in.a);
+    }
+    d_a = exp(rate);
+  }
+  {
+    const Tensor steps = as_float(dt), b = as_float(in.b);
+    d_b = mul(unsqueeze(steps, -1), unsqueeze(b, 1));
+  }
+  {
+    const Tensor hidden_states = as_float(in.hidden_states);
+    d_bx = mul(d_b, unsqueeze(hidden_states, -1));
+  }
+  {
+    const Tensor before = as_float(state), kept = mul(before, d_a);
+    ssm_state = add(kept, d_bx);
+  }
+  {
+    const Tensor typed = to(ssm_state, state.dtype());
+    copy_in_place(state, typed);
+  }
+  {
+    const Tensor typed = to(ssm_state, in.c.dtype());
+    out = matmul(typed, unsqueeze(in.c, -1));
+  }
+  out = select(out, 2, 0);
+  {
+    const Tensor skipped = mul(in.hidden_states, in.d);
+    out = add(out, skipped);
+  }
+  {
+    const Tensor share = silu(in.gate);
+    out = mul(out, share);
+  }
+  return to(out, in.hidden_states.dtype());
 }
 
 /// weight @ x of a matrix and matrices (LinearAlgebra.cpp, matmul): folded, and copied into order, where the weight
@@ -84,12 +143,13 @@ Tensor matmul_by(const Tensor& weight_in, const Tensor& x_in) {
 }  // namespace
 
 MambaMixer::MambaMixer(const Builder& builder, const TextConfig& config, std::int64_t time_step_rank,
-                       const MambaParts& parts)
+                       std::size_t layer_idx, const MambaParts& parts)
     : inner_(config.mixer.value_size()),
       state_(config.mixer.key_head_dim),
       rank_(time_step_rank),
       parts_(parts),
       activation_(config.hidden_act),
+      layer_idx_(layer_idx),
       module_(builder.module) {
   const std::int64_t hidden = config.hidden_size;
   conv1d_ = CausalConv(builder.child("conv1d", "Conv1d"), inner_, config.mixer.conv_kernel, config.mixer.conv_bias);
@@ -137,7 +197,8 @@ Tensor MambaMixer::operator()(const Tensor& argument, const Tensor& attention_ma
     mixed = halves[0];
     gate = halves[1];
   }
-  mixed = conv1d_(mixed, activation_);
+  KvCache* const cache = argument.context().past_key_values;
+  mixed = cache ? conv1d_(std::move(mixed), activation_, layer_idx_) : conv1d_(mixed, activation_);
   mixed = apply_mask_to_padding_states(transpose(mixed, 1, 2), attention_mask);
   Tensor time_step, b, c;
   {
@@ -153,10 +214,21 @@ Tensor MambaMixer::operator()(const Tensor& argument, const Tensor& attention_ma
   }
   time_step = matmul_by(dt_proj_.weight, transpose(time_step, 1, 2));
   const Tensor time_proj_bias = as_float(dt_proj_.bias);
+  ScanResult scan_result;
   Tensor scan_output;
-  {
-    const Tensor d = as_float(d_);
-    scan_output = mamba_selective_scan({transpose(mixed, 1, 2), time_step, a, b, c, d, gate, time_proj_bias});
+  if (cache && argument.size(1) == 1 && cache->linear_states(layer_idx_).recurrent) {
+    const auto of_token = [](const Tensor& x, int dim) { return select(x, dim, 0); };
+    scan_output = mamba_selective_state_update(cache->linear_states(layer_idx_).recurrent,
+                                               {of_token(mixed, 1), of_token(time_step, 2), a, of_token(b, 1),
+                                                of_token(c, 1), d_, of_token(gate, 2), time_proj_bias});
+    scan_output = unsqueeze(scan_output, -1);
+  } else {
+    {
+      const Tensor d = as_float(d_);
+      scan_result = mamba_selective_scan({transpose(mixed, 1, 2), time_step, a, b, c, d, gate, time_proj_bias});
+    }
+    if (cache) update_recurrent_state(*cache, layer_idx_, scan_result.ssm_state);
+    scan_output = scan_result.output;
   }
   const Tensor cast = to(transpose(scan_output, 1, 2), dtype);
   return call.result(out_proj_(cast));

@@ -27,8 +27,10 @@ struct MambaParts {
 
 class MambaMixer {
  public:
-  /// Sizes are config.mixer's: as many heads as elements (num_value_heads), a state of key_head_dim.
-  MambaMixer(const Builder& builder, const TextConfig& config, std::int64_t time_step_rank, const MambaParts& parts);
+  /// Sizes are config.mixer's: as many heads as elements (num_value_heads), a state of key_head_dim. `layer_idx`: in
+  /// the cache.
+  MambaMixer(const Builder& builder, const TextConfig& config, std::int64_t time_step_rank, std::size_t layer_idx,
+             const MambaParts& parts);
   /// `attention_mask`: which tokens are not padding, [b, s]; null: all.
   Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
 
@@ -40,6 +42,7 @@ class MambaMixer {
   Tensor a_log_, d_;
   Norm dt_layernorm_, b_layernorm_, c_layernorm_;
   Activation activation_;
+  std::size_t layer_idx_;
   ModuleId module_;
 };
 
@@ -85,6 +88,7 @@ constexpr Family state_space_family(std::span<const ModelClass> classes, std::sp
   its.build = [](Context& context, const FamilyConfig& config, const DataConfig& data, const ModelOptions& options) {
     const auto& c = config.as<Config>();
     std::unique_ptr<Model> model = build_text_family(context, c, data, options, parts(c, options));
+    model->takes_position_ids = false;
     model->prompt_shape = {};  // it has no keys and values that a prefix could be of
     return model;
   };

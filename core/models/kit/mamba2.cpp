@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "config/reader.h"
-#include "ops/mamba_scan.h"
+#include "models/kit/gated_delta_net.h"
+#include "nn/kv_cache.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -49,9 +50,62 @@ Tensor into_chunks(const Tensor& x, std::int64_t pad_size, std::int64_t chunk) {
   return reshape(padded, sizes);
 }
 
+/// mamba2_selective_state_update, of a token: hidden_states and dt [b, heads, d], A [heads, d, state], B and C [b,
+/// groups, state], D and dt_bias [heads, d]. `z`: the gate; null: it comes later.
+Tensor mamba2_selective_state_update(const Tensor& state, const ScanInputs& in, const Tensor& z) {
+  if (has(in.dt.context().behaviours.kernels, Kernels::mamba2)) return selective_state_update(state, in.hidden_states);
+  const std::int64_t batch = in.hidden_states.size(0), heads = in.hidden_states.size(1),
+                     head_dim = in.hidden_states.size(2), groups = in.b.size(1), size = in.b.size(2);
+  Tensor dt;
+  {
+    const Tensor bias = to(in.dt_bias, in.dt.dtype());
+    dt = add(in.dt, bias);
+  }
+  dt = activation_of_input(Op::softplus, Op::softplus_backward, dt, false);
+  dt = unsqueeze(dt, -1);
+  Tensor d_a;
+  {
+    Tensor rate;
+    {
+      const Tensor steps = to(dt, DType::float32);
+      rate = mul(steps, in.a);
+    }
+    d_a = exp(rate);
+  }
+  const auto of_heads = [&](const Tensor& x) {
+    const Tensor of_groups = view(x, {batch, groups, 1, size});
+    return contiguous(expand(of_groups, {batch, groups, heads / groups, size}));
+  };
+  const Tensor b = reshape(of_heads(in.b), {batch, heads, 1, size});
+  const Tensor d_b = mul(dt, b);
+  const Tensor d_bx = mul(d_b, unsqueeze(in.hidden_states, -1));
+  Tensor ssm_states;
+  {
+    const Tensor kept = mul(state, d_a);
+    ssm_states = add(kept, d_bx);
+  }
+  {
+    const Tensor typed = to(ssm_states, state.dtype());
+    copy_in_place(state, typed);
+  }
+  const Tensor c = of_heads(in.c);
+  ssm_states = to(ssm_states, c.dtype());
+  Tensor out = bmm(view(ssm_states, {batch * heads, head_dim, size}), view(c, {batch * heads, size, 1}));
+  out = view(out, {batch, heads, head_dim});
+  {
+    const Tensor skipped = mul(in.hidden_states, in.d);
+    out = add(out, skipped);
+  }
+  if (z) {
+    const Tensor share = silu(z);
+    out = mul(out, share);
+  }
+  return to(out, in.hidden_states.dtype());
+}
+
 }  // namespace
 
-Tensor mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
+ChunkScan mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
   if (has(in.dt.context().behaviours.kernels, Kernels::mamba2))
     return mamba_chunk_scan_combined(in.hidden_states, in.b, chunk);
   const std::int64_t batch = in.hidden_states.size(0), length = in.hidden_states.size(1),
@@ -118,7 +172,7 @@ Tensor mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
   const Tensor new_states = einsum("bzch", "bzhpn", "bchpn", decay_chunk, states);
   const std::int64_t chunks = new_states.size(1) - 1;
   states = slice(new_states, 1, 0, chunks);
-  const Tensor final_state = select(new_states, 1, chunks);
+  Tensor final_state = select(new_states, 1, chunks);
 
   const Tensor state_decay_out = exp(a_cumsum);
   const Tensor c_times_states = einsum("bclhn", "bchpn", "bclhp", c, states);
@@ -130,12 +184,13 @@ Tensor mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
   }
   output = reshape(output, {batch, length + pad_size, heads, head_dim});
   output = add(output, d_residual);
-  return pad_size == 0 ? output : slice(output, 1, 0, length);
+  if (!output.context().past_key_values) final_state.reset();  // return_final_states
+  return {pad_size == 0 ? output : slice(output, 1, 0, length), final_state};
 }
 
-Mamba2Mixer::Mamba2Mixer(const Builder& builder, const TextConfig& config, Activation activation,
+Mamba2Mixer::Mamba2Mixer(const Builder& builder, const TextConfig& config, Activation activation, std::size_t layer_idx,
                          const Mamba2Parts& parts)
-    : sizes_(config.mixer), parts_(parts), activation_(activation), module_(builder.module) {
+    : sizes_(config.mixer), parts_(parts), activation_(activation), layer_idx_(layer_idx), module_(builder.module) {
   Context& context = *builder.context;
   const std::int64_t hidden = config.hidden_size, heads = sizes_.num_value_heads, inner = sizes_.value_size(),
                      channels = inner + 2 * sizes_.key_size();
@@ -217,7 +272,8 @@ AttentionOutputs Mamba2Mixer::operator()(const Tensor& argument, const Tensor& a
     dt = split_states[2];
   }
   mixed = transpose(mixed, 1, 2);
-  mixed = conv1d_(mixed, activation_);
+  KvCache* const cache = argument.context().past_key_values;
+  mixed = cache ? conv1d_(std::move(mixed), activation_, layer_idx_) : conv1d_(mixed, activation_);
   mixed = apply_mask_to_padding_states(transpose(mixed, 1, 2), attention_mask);
   Tensor b, c;
   {
@@ -226,14 +282,38 @@ AttentionOutputs Mamba2Mixer::operator()(const Tensor& argument, const Tensor& a
     b = parts[1];
     c = parts[2];
   }
-  const Tensor scan_result = mamba2_chunk_scan({view(hidden_states, {batch, length, heads, sizes_.value_head_dim}), dt,
-                                                a, view(b, {batch, length, groups, sizes_.key_head_dim}),
-                                                view(c, {batch, length, groups, sizes_.key_head_dim}), d_, dt_bias_},
-                                               sizes_.chunk_size);
-  Tensor scan_output = reshape(scan_result, {batch, length, inner});
+  const std::int64_t head_dim = sizes_.value_head_dim, state = sizes_.key_head_dim;
+  if (cache && has_kernel && parts_.has_norm && parts_.scales_in_float32)
+    argument.context().refusal =
+        Error{"not-modelled", "/runtime/kernels",
+              "found installed kernels, with which generation is not supported yet where mamba_rms_norm is true: "
+              "expected torch"};
+  const bool decodes = cache && length == 1 && cache->linear_states(layer_idx_).recurrent;
+  ChunkScan scan_result;
+  Tensor scan_output;
+  if (decodes) {
+    const auto of_elements = [&](const Tensor& x) { return expand(unsqueeze(x, -1), {heads, head_dim}); };
+    const ScanInputs token{view(hidden_states, {batch, heads, head_dim}),
+                           expand(transpose(dt, 1, 2), {batch, heads, head_dim}),
+                           expand(unsqueeze(unsqueeze(a, -1), -1), {heads, head_dim, state}),
+                           view(b, {batch, groups, state}),
+                           view(c, {batch, groups, state}),
+                           of_elements(d_),
+                           of_elements(dt_bias_)};
+    const Tensor z = parts_.has_norm ? Tensor() : view(gate, {batch, heads, head_dim});
+    scan_output = mamba2_selective_state_update(cache->linear_states(layer_idx_).recurrent, token, z);
+    scan_output = view(scan_output, {batch, 1, inner});
+  } else {
+    scan_result = mamba2_chunk_scan(
+        {view(hidden_states, {batch, length, heads, head_dim}), dt, a, view(b, {batch, length, groups, state}),
+         view(c, {batch, length, groups, state}), d_, dt_bias_},
+        sizes_.chunk_size);
+    if (cache) update_recurrent_state(*cache, layer_idx_, scan_result.final_state);
+    scan_output = reshape(scan_result.output, {batch, length, inner});
+  }
   if (parts_.has_norm) {
     scan_output = norm(scan_output, gate);
-  } else {
+  } else if (!decodes) {
     const Tensor share = silu(gate);
     scan_output = mul(scan_output, share);
   }

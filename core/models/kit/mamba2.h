@@ -10,6 +10,7 @@
 #include "models/kit/recurrent.h"
 #include "nn/attention.h"
 #include "nn/module.h"
+#include "ops/mamba_scan.h"
 #include "peft/config.h"
 
 /// Mamba-2's state space, as transformers runs it where neither `mamba_ssm` nor `causal_conv1d` is installed (5.23,
@@ -20,8 +21,7 @@ namespace oometer {
 struct ScanInputs {
   Tensor hidden_states, dt, a, b, c, d, dt_bias;
 };
-/// mamba2_chunk_scan: [b, s, heads, d].
-Tensor mamba2_chunk_scan(const ScanInputs& inputs, std::int64_t chunk_size);
+ChunkScan mamba2_chunk_scan(const ScanInputs& inputs, std::int64_t chunk_size);
 
 /// What a class of such a mixer has of its own.
 struct Mamba2Parts {
@@ -37,8 +37,9 @@ struct Mamba2Parts {
 
 class Mamba2Mixer {
  public:
-  /// Sizes are config.mixer's.
-  Mamba2Mixer(const Builder& builder, const TextConfig& config, Activation activation, const Mamba2Parts& parts);
+  /// Sizes are config.mixer's; `layer_idx`: in the cache.
+  Mamba2Mixer(const Builder& builder, const TextConfig& config, Activation activation, std::size_t layer_idx,
+              const Mamba2Parts& parts);
   /// `attention_mask`: which tokens are not padding, [b, s]; null: all.
   AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
 
@@ -52,6 +53,7 @@ class Mamba2Mixer {
   Tensor dt_bias_, a_log_, d_;
   Norm norm_;
   Activation activation_ = Activation::silu;
+  std::size_t layer_idx_ = 0;
   ModuleId module_ = 0;
 };
 

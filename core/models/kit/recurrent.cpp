@@ -2,11 +2,15 @@
 
 namespace oometer {
 
+void refuse_generate_options(ModelTraits& traits) {
+  traits.refuse(Feature::generate_options, "not-modelled",
+                "only one answer with the usual cache is supported yet with " + traits.class_name);
+}
+
 ModelTraits recurrent_traits(const TextConfig& config) {
   ModelTraits t = text_traits(config);
   t.has_no_peft_targets();
-  t.generates = false;
-  t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
+  refuse_generate_options(t);
   return t;
 }
 
@@ -14,8 +18,7 @@ ModelTraits traits_of_recurrent_family(const FamilyConfig& config) { return recu
 
 ModelTraits traits_of_generating_family(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  t.refuse(Feature::generate_options, "not-modelled",
-           "only one answer with the usual cache is supported yet with " + t.class_name);
+  refuse_generate_options(t);
   return t;
 }
 

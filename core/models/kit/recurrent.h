@@ -5,6 +5,9 @@
 /// Language models some of whose layers have something else in attention's place.
 namespace oometer {
 
+/// Of classes that generate by plain generate() alone so far.
+void refuse_generate_options(ModelTraits& traits);
+
 /// As of the kit's families, less what is not there yet.
 ModelTraits recurrent_traits(const TextConfig& config);
 ModelTraits traits_of_recurrent_family(const FamilyConfig& config);

@@ -29,9 +29,9 @@ MambaConfig read_mamba_config(ConfigReader& reader, const LlamaClassNames& names
 
 DecoderParts mamba_parts(const MambaConfig& config, const char* mixer, const MambaParts& its) {
   DecoderParts parts = mamba_model_parts();
-  parts.layer = [config, mixer, its](const Builder& layer, std::size_t) -> std::unique_ptr<DecoderLayer> {
+  parts.layer = [config, mixer, its](const Builder& layer, std::size_t index) -> std::unique_ptr<DecoderLayer> {
     return std::make_unique<MambaBlock>(layer, config, config.residual_in_fp32, [&](const Builder& block) {
-      return MambaMixer(block.child("mixer", mixer), config, config.time_step_rank, its);
+      return MambaMixer(block.child("mixer", mixer), config, config.time_step_rank, index, its);
     });
   };
   return parts;

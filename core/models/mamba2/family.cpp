@@ -42,9 +42,9 @@ StateSpaceConfig read(ConfigReader& reader) {
 
 DecoderParts parts(const StateSpaceConfig& config, const ModelOptions&) {
   DecoderParts parts = mamba_model_parts();
-  parts.layer = [config](const Builder& layer, std::size_t) -> std::unique_ptr<DecoderLayer> {
+  parts.layer = [config](const Builder& layer, std::size_t index) -> std::unique_ptr<DecoderLayer> {
     return std::make_unique<MambaBlock>(layer, config, config.residual_in_fp32, [&](const Builder& block) {
-      return [mixer = Mamba2Mixer(block.child("mixer", "Mamba2Mixer"), config, config.hidden_act,
+      return [mixer = Mamba2Mixer(block.child("mixer", "Mamba2Mixer"), config, config.hidden_act, index,
                                   {.norm_type = "MambaRMSNormGated"})](const Tensor& hidden_states,
                                                                        const Tensor& attention_mask) {
         return mixer(hidden_states, attention_mask).output;

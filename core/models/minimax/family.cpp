@@ -8,6 +8,7 @@
 #include "models/kit/mixture.h"
 #include "models/kit/recurrent.h"
 #include "nn/activation.h"
+#include "nn/kv_cache.h"
 #include "nn/quantizer.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -57,8 +58,9 @@ Builder lightning_module(const Builder& self_attn, std::size_t i) {
 /// MiniMaxLightningAttention.
 struct LightningAttention {
   /// `placed`: where its modules stand, if that is settled before they are made.
-  LightningAttention(const Builder& at, const std::vector<Builder>& placed, const TextConfig& c)
-      : heads(c.num_attention_heads),
+  LightningAttention(const Builder& at, const std::vector<Builder>& placed, const TextConfig& c, std::size_t layer)
+      : layer_idx(layer),
+        heads(c.num_attention_heads),
         head_dim(c.head_dim),
         block_size(c.mixer.chunk_size),
         act_fn(c.hidden_act),
@@ -81,11 +83,30 @@ struct LightningAttention {
     qkv_states = reshape(qkv_states, {batch, length, heads, 3 * head_dim});
     TensorList qkv = split(qkv_states, {head_dim, head_dim, head_dim}, 3);
     for (std::size_t i = 0; i < 3; ++i) qkv[i] = transpose(qkv[i], 1, 2);
-    Tensor attn_weights_inter = empty(context, Op::zeros, {batch, heads, head_dim, head_dim}, qkv[2].dtype());
+    // MiniMaxCache.linear_cache
+    Tensor* const cached =
+        context.past_key_values ? &context.past_key_values->linear_states(layer_idx).recurrent : nullptr;
+    const bool decodes = cached && *cached;
+    Tensor attn_weights_inter =
+        decodes ? *cached : empty(context, Op::zeros, {batch, heads, head_dim, head_dim}, qkv[2].dtype());
     TensorList outputs;
     Tensor block_decay, attn_weights_intra, attn_output_intra, attn_output_inter, current_attn_output,
-        next_attn_weights_inter;
-    for (std::int64_t start = 0; start < length; start += block_size) {
+        next_attn_weights_inter, ratio;
+    if (decodes) {
+      const Tensor rate = neg(slope_rate);
+      ratio = exp(rate);
+    }
+    for (std::int64_t i = 0; decodes && i < length; ++i) {
+      const auto current = [&](const Tensor& x) { return slice(x, 2, i, 1); };
+      next_attn_weights_inter = matmul(transpose(current(qkv[1]), -1, -2), current(qkv[2]));
+      {
+        const Tensor decayed = mul(ratio, attn_weights_inter);
+        attn_weights_inter = add(decayed, next_attn_weights_inter);
+      }
+      current_attn_output = matmul(current(qkv[0]), attn_weights_inter);
+      outputs.push_back(current_attn_output);
+    }
+    for (std::int64_t start = 0; !decodes && start < length; start += block_size) {
       const std::int64_t size = std::min(block_size, length - start);
       const auto current = [&](const Tensor& x) { return size == length ? x : slice(x, 2, start, size); };
       const Tensor q = current(qkv[0]), k = current(qkv[1]), v = current(qkv[2]);
@@ -126,6 +147,7 @@ struct LightningAttention {
       attn_output = mul(gate, attn_output);
     }
     attn_output = out_proj(attn_output);
+    if (cached) *cached = attn_weights_inter;
     return {call.result(attn_output), call.result(attn_weights_inter)};
   }
 
@@ -181,6 +203,7 @@ struct LightningAttention {
     diagonal_decay = builder.buffer(square, dtype);
   }
 
+  std::size_t layer_idx;
   std::int64_t heads, head_dim, block_size;
   Activation act_fn;
   Norm norm;
@@ -241,8 +264,16 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   block.experts = make_experts(at, "MiniMaxExperts", c, {.checkpoint = kNumberedProjections});
   layer->mlp = std::move(block);
   if (is_linear) {
-    layer->self_attn = [its = LightningAttention(attention_at, placed, c)](const Tensor& x, const PositionEmbeddings&,
-                                                                           const Tensor& mask) { return its(x, mask); };
+    // The cache's first layer, by whose keys a mask is as long as it is, stays empty then.
+    const bool masks_one_key = index == 0 && options.attention == AttentionKind::eager;
+    layer->self_attn = [masks_one_key, its = LightningAttention(attention_at, placed, c, index)](
+                           const Tensor& x, const PositionEmbeddings&, const Tensor& mask) {
+      if (masks_one_key && x.context().past_key_values)
+        x.context().refusal = Error{"not-modelled", "/training/attention",
+                                    "found eager, in which generation is not supported yet where the first layer's "
+                                    "attention is linear: expected sdpa"};
+      return its(x, mask);
+    };
     return layer;
   }
   if (builder.quantizer) return layer;          // its weights come later

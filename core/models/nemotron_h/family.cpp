@@ -189,7 +189,8 @@ struct Block : public DecoderLayer {
     };
     switch (c.kinds[index]) {
       case Mixer::mamba:
-        mixer = Mamba2Mixer(at("NemotronHMamba2Mixer"), c, Activation::silu, {.norm_type = "NemotronHRMSNormGated"});
+        mixer =
+            Mamba2Mixer(at("NemotronHMamba2Mixer"), c, Activation::silu, index, {.norm_type = "NemotronHRMSNormGated"});
         break;
       case Mixer::attention: {
         AttentionParts its;

@@ -212,6 +212,8 @@ DecoderParts parts(const OlmoHybridConfig& config, const ModelOptions& options) 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<OlmoHybridConfig>();
   ModelTraits t = recurrent_traits(c);
+  t.generates = false;
+  t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   // Layers of linear attention do not hold cos and sin, which Decoder has all layers hold.
   if (c.rotary_dim >= 0)

@@ -330,6 +330,8 @@ DecoderParts parts(const RecurrentGemmaConfig& config, const ModelOptions& optio
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<RecurrentGemmaConfig>());
+  t.generates = false;
+  t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::flash_attention_2, Feature::lengths, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
