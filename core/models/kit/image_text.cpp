@@ -67,10 +67,11 @@ Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hi
   ModuleCall call(context_, model_);
   Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
   ModelInputs positioned;
-  if (Tensor position_ids = make_positions(context_, inputs_embeds.size(1)); position_ids && !inputs.position_ids) {
-    positioned = inputs;
-    positioned.position_ids = std::move(position_ids);
-  }
+  if (!inputs.position_ids)
+    if (Tensor position_ids = make_positions(context_, inputs_embeds.size(1))) {
+      positioned = inputs;
+      positioned.position_ids = std::move(position_ids);
+    }
   ImageFeatures image;
   Tensor special_image_mask;  // bound until forward returns
   if (has_images(inputs)) {
@@ -78,8 +79,8 @@ Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hi
       for (std::size_t i = 0; i < features_of(data_.images()); ++i) image.pooler_output.push_back((*inputs.images)[i]);
     else
       image = image_features(inputs);
-    Tensor features = image.pooler_output.size() > 1 || features_of(2) > 1 ? cat(image.pooler_output, 0)
-                                                                           : image.pooler_output.front();
+    Tensor features =
+        image.pooler_output.size() > 1 || joins_features() ? cat(image.pooler_output, 0) : image.pooler_output.front();
     features = to(features, inputs_embeds.dtype());
     special_image_mask = placeholder_mask(inputs.input_ids);
     inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);

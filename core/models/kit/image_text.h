@@ -35,6 +35,8 @@ class ImageTextModel : public LanguageModel {
   }
   /// How many tensors pooler_output has.
   virtual std::size_t features_of(std::int64_t) const { return 1; }
+  /// They are joined, however many there are.
+  virtual bool joins_features() const { return features_of(2) > 1; }
 
   ModuleId model_ = 0;  ///< the class without the head
 

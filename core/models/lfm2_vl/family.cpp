@@ -5,6 +5,7 @@
 
 #include "config/reader.h"
 #include "models/kit/image_size.h"
+#include "models/kit/recurrent.h"
 #include "models/kit/text_family.h"
 #include "models/lfm2_vl/lfm2_vl.h"
 #include "models/sizes.h"
@@ -33,8 +34,9 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.insert(t.no_split_modules.end(), {kBlocks[0], kBlocks[1]});
-  for (const Feature feature : {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::inference,
-                                Feature::turn_images, Feature::lengths})
+  refuse_generate_options(t);
+  for (const Feature feature :
+       {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for SigLIP 2: use sdpa");
   return t;

@@ -180,9 +180,8 @@ class Lfm2Vl : public ImageTextModel {
     const std::int64_t patch = config_.vision.patch_size;
     return {data_.all_tiles(), config_.patches_per_tile(), config_.vision.num_channels * patch * patch};
   }
-  std::size_t features_of(std::int64_t) const override {
-    return static_cast<std::size_t>(data_.all_tiles()) + 1;  // always joined
-  }
+  std::size_t features_of(std::int64_t) const override { return static_cast<std::size_t>(data_.all_tiles()); }
+  bool joins_features() const override { return true; }
 
   std::vector<Cells> spatial_shapes() const {
     std::vector<Cells> shapes;

@@ -60,7 +60,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.max_images = 1;
     t.images_why = "several images of a sample are brought to one tile each, which is not supported yet";
     t.no_split_modules = {};
-    for (const Feature feature : {Feature::fsdp, Feature::inference})
+    for (const Feature feature : {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   }
   if (c.is_onevision())
