@@ -38,6 +38,9 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_no_liger();
   for (const Feature feature : {Feature::packing, Feature::quantization, Feature::inference, Feature::generate_options,
                                 Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::mtla})
+  t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
+  for (const Feature feature : {Feature::packing, Feature::quantization, Feature::headinfer, Feature::quantized_cache,
+                                Feature::turn_images, Feature::mtla})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -53,6 +53,19 @@ void PackedImageModel::make_images(ModelInputs& batch, std::int64_t images_per_s
   batch.image_grid_thw = input({data_.images(), 3});
 }
 
+TensorList PackedImageModel::encoded_images(const ModelInputs& batch) {
+  if (!batch.pixel_values) return {};
+  GridOutputs outputs = get_image_features(batch.pixel_values);
+  return {std::move(outputs.pooler_output), std::move(outputs.last_hidden_state)};
+}
+
+GridOutputs PackedImageModel::get_image_features(const Tensor& pixel_values) const {
+  GridOutputs outputs = image_features(pixel_values);
+  const Tensor patches = integers(context_, Op::mul, {data_.images()});
+  const Tensor split_sizes = integers(context_, Op::floor_divide, {data_.images()});
+  return outputs;
+}
+
 ModelOutputs PackedImageModel::forward(const ModelInputs& inputs) {
   const Tensor hidden_states = model_forward(inputs);
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
@@ -75,11 +88,10 @@ Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
   llm_input_ids = integers(context_, Op::clone, tokens);
   inputs_embeds = embed_tokens(llm_input_ids);
   if (has_images(inputs)) {
-    image_outputs = image_features(inputs.pixel_values);
-    {
-      const Tensor patches = integers(context_, Op::mul, {data_.images()});
-      const Tensor split_sizes = integers(context_, Op::floor_divide, {data_.images()});
-    }
+    if (inputs.images)
+      image_outputs = {(*inputs.images)[1], inputs.images->front(), {}};
+    else
+      image_outputs = get_image_features(inputs.pixel_values);
     pieces = split(image_outputs.pooler_output, data_.tokens_of_each_image(), 0);
     image_outputs.pooler_output.reset();
     image_embeds = cat(pieces, 0);

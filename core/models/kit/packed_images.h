@@ -47,6 +47,7 @@ struct PackedVisionLayer {
 class PackedImageModel : public LanguageModel {
  public:
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override;
+  TensorList encoded_images(const ModelInputs& batch) override;
   ModelOutputs forward(const ModelInputs& inputs) override;
 
  protected:
@@ -61,6 +62,8 @@ class PackedImageModel : public LanguageModel {
 
  private:
   void complete(ModelInputs& batch) override { make_images(batch, data_.images_per_sample); }
+  /// Its pooler_output is split into each image's then.
+  GridOutputs get_image_features(const Tensor& pixel_values) const;
   Tensor model_forward(const ModelInputs& inputs) const;
 };
 

@@ -35,8 +35,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::image_preferences});
   t.no_split_modules = {kMuseGlimmerNames.decoder_layer, kMuseGlimmerVisionLayer};
-  for (const Feature feature : {Feature::inference, Feature::headinfer, Feature::quantized_cache, Feature::turn_images,
-                                Feature::pretrain, Feature::finetune})
+  for (const Feature feature :
+       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   // A checkpoint of a layer that does not rotate holds no cos and sin, here it does: until the first layer is through.
   if (!c.text.rotates_in(0))
