@@ -18,6 +18,7 @@ class HearingModel : public LanguageModel {
   ModuleId model_ = 0;
 
  private:
+  void complete(ModelInputs& batch) override { make_audios(batch); }
   Tensor model_forward(const ModelInputs& inputs, Tensor& audio_embeds) const;
 };
 

@@ -51,17 +51,22 @@ class Qwen2Audio : public LanguageModel {
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
-    return causal_lm_outputs(model_forward(inputs), lm_head_, inputs, loss_function);
+    const Tensor hidden_states = model_forward(inputs);
+    ModelInputs of_all = inputs;
+    of_all.logits_to_keep = 0;  // which its forward does not take
+    return causal_lm_outputs(hidden_states, lm_head_, of_all, loss_function);
   }
 
- private:
-  void complete(ModelInputs& batch) override {
+  void make_audios(ModelInputs& batch) override {
     if (data_.audios() == 0) return;
     batch.input_features =
         input({data_.audios(), config_.audio.num_mel_bins, config_.audio.frames()}, data_.pixel_dtype.value_or(dtype_));
     // feature_attention_mask
     batch.pixel_attention_mask = input({data_.audios(), config_.audio.frames()}, DType::int32);
   }
+
+ private:
+  void complete(ModelInputs& batch) override { make_audios(batch); }
 
   Tensor integers(Op op, const Shape& sizes) const { return empty(context_, op, sizes, DType::int64); }
 

@@ -155,8 +155,7 @@ class Qwen3Asr final : public HearingModel {
     make_head(root_, config.text, config.tie_word_embeddings);
   }
 
- private:
-  void complete(ModelInputs& batch) override {
+  void make_audios(ModelInputs& batch) override {
     if (data_.audios() == 0) return;
     const AudioChunks chunks = config_.chunks(1, data_.audio_seconds);
     const std::int64_t frames = chunks.count() * config_.chunk();
@@ -165,6 +164,7 @@ class Qwen3Asr final : public HearingModel {
     batch.pixel_attention_mask = input({data_.audios(), frames}, DType::int32);  // input_features_mask
   }
 
+ private:
   Tensor audio_features(const ModelInputs& inputs) const override {
     const Tensor last_hidden_state = (*audio_tower_)(inputs.input_features, inputs.pixel_attention_mask, data_);
     return (*projector_)(last_hidden_state);

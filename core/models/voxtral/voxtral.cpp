@@ -60,14 +60,14 @@ class Voxtral : public HearingModel {
     return HearingModel::forward(inputs);
   }
 
- private:
-  void complete(ModelInputs& batch) override {
+  void make_audios(ModelInputs& batch) override {
     if (data_.audios() == 0) return;
     batch.input_features = input({checked_product(data_.audios(), config_.windows(data_.audio_seconds)),
                                   config_.audio.num_mel_bins, config_.audio.frames()},
                                  data_.pixel_dtype.value_or(dtype_));
   }
 
+ private:
   Tensor audio_features(const ModelInputs& inputs) const override {
     Tensor audio_hidden_states = audio_tower_(inputs.input_features);
     const std::int64_t width = config_.audio.intermediate_size;

@@ -147,6 +147,7 @@ Tensor WhisperEncoder::operator()(const Tensor& argument, const Tensor& attentio
   using Positions = WhisperClassNames::Positions;
   Context& context = argument.context();
   ModuleCall call(context, module);
+  const Scoped<KvCache*> has_no_cache(context.past_key_values, nullptr);
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
   Tensor hidden_states, all_positions, inputs_embeds;
   {
