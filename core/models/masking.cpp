@@ -318,13 +318,13 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
   return make_mask(context, {batch, 1, length, length}, eager ? inputs_embeds.dtype() : DType::boolean, mask_function);
 }
 
-/// What _preprocess_mask_arguments gives of a batch in training.
+/// What _preprocess_mask_arguments gives of a batch.
 struct MaskOfSamples {
   Tensor attention_mask, packed_sequence_mask;
 };
 MaskOfSamples preprocess_mask_arguments(const Tensor& inputs_embeds, const MaskArguments& given) {
   if (given.attention_mask) return {to(given.attention_mask, DType::boolean), {}};
-  if (!given.position_ids) return {};
+  if (!given.position_ids || inputs_embeds.context().past_key_values) return {};
   return {{},
           find_packed_sequences(inputs_embeds.context(), inputs_embeds.size(0), inputs_embeds.size(1), true,
                                 given.rows != nullptr && given.rows->are_packed())};
@@ -338,13 +338,26 @@ MaskFunction of_packed_sequences(MaskFunction mask_function, const Tensor& packe
                     remap_positions_for_packed_sequence(std::move(mask_function), position_ids)});
 }
 
+/// How many keys the tokens meet in layers with that window.
+std::int64_t keys_of(const Tensor& inputs_embeds, std::int64_t sliding_window) {
+  const KvCache* const cache = inputs_embeds.context().past_key_values;
+  return cache ? cache->mask_length(inputs_embeds.size(1), sliding_window) : inputs_embeds.size(1);
+}
+
+/// maybe_pad_block_sequence_ids: as long as the keys, those too that a window left behind.
+Tensor padded_to_keys(const Tensor& block_sequence_ids, const Tensor& inputs_embeds, std::int64_t keys) {
+  const KvCache* const cache = inputs_embeds.context().past_key_values;
+  const std::int64_t seen = cache ? cache->length() + inputs_embeds.size(1) : 0, length = std::max(keys, seen);
+  if (length <= block_sequence_ids.size(1)) return block_sequence_ids;
+  return empty(inputs_embeds.context(), Op::constant_pad_nd, {block_sequence_ids.size(0), length}, DType::int64);
+}
+
 Tensor make_mask_of_samples(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
-                            MaskFunction mask_function, const Tensor& attention_mask) {
+                            MaskFunction mask_function, const Tensor& attention_mask, std::int64_t keys) {
   if (masked == MaskedBy::flash_attention)
     return flash_attention_mask(attention_mask, given.rows && given.rows->are_padded(inputs_embeds.size(1)));
   if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
-  const std::int64_t length = inputs_embeds.size(1);
-  return make_mask(inputs_embeds.context(), {inputs_embeds.size(0), 1, length, length},
+  return make_mask(inputs_embeds.context(), {inputs_embeds.size(0), 1, inputs_embeds.size(1), keys},
                    masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean, mask_function);
 }
 
@@ -357,37 +370,57 @@ Tensor create_blockwise_mask(const Tensor& inputs_embeds, const MaskArguments& g
   MaskFunction mask_function = causal_mask_factory(sliding_window != 0);
   if (of.packed_sequence_mask)
     mask_function = of_packed_sequences(std::move(mask_function), of.packed_sequence_mask, given);
-  mask_function = or_masks({std::move(mask_function), blockwise_overlay(block_sequence_ids)});
-  return make_mask_of_samples(inputs_embeds, given, masked, std::move(mask_function), of.attention_mask);
+  const std::int64_t keys = keys_of(inputs_embeds, sliding_window);
+  const Tensor padded = padded_to_keys(block_sequence_ids, inputs_embeds, keys);
+  mask_function = or_masks({std::move(mask_function), blockwise_overlay(padded)});
+  return make_mask_of_samples(inputs_embeds, given, masked, std::move(mask_function), of.attention_mask, keys);
 }
 
 Tensor create_sliding_blockwise_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
-                                     const Tensor& block_sequence_ids) {
+                                     const Tensor& block_sequence_ids, std::int64_t sliding_window) {
   const NoGrad no_grad(inputs_embeds.context());
   preprocess_mask_arguments(inputs_embeds, given);  // to pad block_sequence_ids to as many keys
+  const std::int64_t keys = keys_of(inputs_embeds, sliding_window);
+  const Tensor padded = padded_to_keys(block_sequence_ids, inputs_embeds, keys);
   const MaskOfSamples of = preprocess_mask_arguments(inputs_embeds, given);
   MaskFunction mask_function =
-      and_masks({or_masks({causal_mask_function, blockwise_overlay(block_sequence_ids)}), sliding_window_overlay});
+      and_masks({or_masks({causal_mask_function, blockwise_overlay(padded)}), sliding_window_overlay});
   if (of.packed_sequence_mask)
     mask_function = of_packed_sequences(std::move(mask_function), of.packed_sequence_mask, given);
-  return make_mask_of_samples(inputs_embeds, given, masked, std::move(mask_function), of.attention_mask);
+  return make_mask_of_samples(inputs_embeds, given, masked, std::move(mask_function), of.attention_mask, keys);
 }
 
-Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
-                   std::int64_t sliding_window, const Tensor& attention_mask, bool is_always_made) {
+namespace {
+
+/// `given`: what it says beside the samples.
+Tensor mask_with_cache(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
+                       std::int64_t sliding_window, const Tensor& attention_mask, const MaskArguments& given) {
   const std::int64_t keys = cache.mask_length(queries, std::max<std::int64_t>(sliding_window, 0));
   const Tensor padding = attention_mask ? to(attention_mask, DType::boolean) : Tensor();
+  Tensor left_padding_tokens;
+  if (given.is_chunked && sliding_window != 0) left_padding_tokens = empty(context, Op::zeros, {batch}, DType::int64);
   // _ignore_causal_mask_sdpa, which a cache of one size is not asked when it decodes
-  if (dtype == DType::boolean && !is_always_made && !(cache.is_compileable() && queries == 1) &&
+  if (dtype == DType::boolean && !given.is_always_made && !(cache.is_compileable() && queries == 1) &&
       !(sliding_window != 0 && keys >= sliding_window)) {
     if (queries == 1 || keys == queries) return {};
     if (cache.length() == 0) return {};
     // Such a cache's length is a tensor.
     if (cache.is_compileable()) const Tensor is_empty = empty(context, Op::eq, {}, DType::boolean);
   }
-  MaskFunction mask_function = causal_mask_factory(sliding_window != 0);
+  MaskFunction mask_function = left_padding_tokens
+                                   ? and_masks({chunked_overlay(left_padding_tokens), causal_mask_function})
+                                   : causal_mask_factory(sliding_window != 0);
   if (padding) mask_function = and_masks({std::move(mask_function), padding_mask_function(padding)});
   return make_mask(context, {batch, 1, queries, keys}, dtype, mask_function);
+}
+
+}  // namespace
+
+Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
+                   std::int64_t sliding_window, const Tensor& attention_mask, bool is_always_made) {
+  MaskArguments given;
+  given.is_always_made = is_always_made;
+  return mask_with_cache(context, cache, batch, queries, dtype, sliding_window, attention_mask, given);
 }
 
 Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskArguments& given) {
@@ -441,8 +474,8 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& give
   if (const KvCache* cache = context.past_key_values) {
     if (cache->is_by_head()) return {};
     if (cache->masks) return cache->masks.of(sliding_window != 0);
-    return cached_mask(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean, sliding_window,
-                       cache->takes_padding() ? given.attention_mask : Tensor(), given.is_always_made);
+    return mask_with_cache(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean,
+                           sliding_window, cache->takes_padding() ? given.attention_mask : Tensor(), given);
   }
   const bool with_padding_mask = static_cast<bool>(given.attention_mask);
   switch (context.behaviours.causal_mask) {

@@ -80,6 +80,7 @@ class Gemma3 : public ImageTextModel {
  public:
   Gemma3(Context& context, const Gemma3Config& config, const DataConfig& data, const ModelOptions& options)
       : ImageTextModel(context, "Gemma3ForConditionalGeneration", Modality::none, data, options), config_(config) {
+    has_token_type_ids = true;
     const Builder model = root_.child("model", "Gemma3Model");
     model_ = model.module;
     vision_tower_ = SiglipVisionModel(model.child("vision_tower", config.vision.family->model, Modality::vision),
@@ -102,6 +103,20 @@ class Gemma3 : public ImageTextModel {
     ImageTextModel::make_images(batch, images_per_sample);
     if (data_.images() > 0) batch.mm_token_type_ids = input({data_.micro_batch_size, data_.sequence_length});
   }
+  /// Later tokens see what came before, and no mask of images.
+  void prepare_inputs_for_generation(ModelInputs& inputs, bool is_first_iteration) override {
+    if (!is_first_iteration) inputs.mm_token_type_ids = {};
+  }
+  bool create_masks_for_generate(const ModelInputs& inputs, CausalMasks& masks) override {
+    if (!inputs.mm_token_type_ids) return false;
+    const Tensor block_sequence_ids = block_sequence_ids_of(inputs.mm_token_type_ids);
+    const Shape& tokens = inputs.input_ids.sizes();
+    const Tensor inputs_embeds = empty(context_, Op::empty, {tokens[0], tokens[1], 0}, dtype_);
+    MaskArguments given;
+    given.position_ids = inputs.position_ids;
+    masks = masks_for_vision_model(inputs_embeds, given, block_sequence_ids);
+    return true;
+  }
 
  private:
   Shape pixel_sizes() const override {
@@ -115,16 +130,26 @@ class Gemma3 : public ImageTextModel {
     return {{vision_outputs.pooler_output}, {vision_outputs.last_hidden_state}};
   }
 
+  // create_masks_for_vision_model
+  CausalMasks masks_for_vision_model(const Tensor& inputs_embeds, const MaskArguments& given,
+                                     const Tensor& block_sequence_ids) const {
+    const MaskedBy masked = language_model_.masked;
+    CausalMasks masks;
+    masks.full_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, 0);
+    if (const std::int64_t window = config_.text.sliding_window; window != 0)
+      masks.sliding_attention = create_sliding_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, window);
+    return masks;
+  }
+
   Tensor run_language(const Tensor& inputs_embeds, const ModelInputs& inputs) const override {
     MaskArguments given{inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
     Tensor block_sequence_ids;
     CausalMasks masks;
-    if (inputs.mm_token_type_ids) {
+    if (inputs.causal_masks) {  // generate() has made them already
+      given.masks = &inputs.causal_masks;
+    } else if (inputs.mm_token_type_ids) {
       block_sequence_ids = block_sequence_ids_of(inputs.mm_token_type_ids);
-      const MaskedBy masked = language_model_.masked;
-      masks.full_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, 0);
-      if (config_.text.sliding_window != 0)
-        masks.sliding_attention = create_sliding_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids);
+      masks = masks_for_vision_model(inputs_embeds, given, block_sequence_ids);
       given.masks = &masks;
     } else if (inputs.position_ids) {  // create_masks_for_generate; without them the masks know of no positions
       const MaskedBy masked = language_model_.masked;

@@ -9,6 +9,7 @@
 #include "models/gemma4/gemma4.h"
 #include "models/gemma4_text/gemma4_text.h"
 #include "models/kit/image_size.h"
+#include "models/kit/recurrent.h"
 #include "models/sizes.h"
 #include "models/vision_language.h"
 #include "peft/targets.h"
@@ -36,7 +37,6 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Gemma4Config>();
   ModelTraits t = vision_language_traits(kClasses[c.is_unified].class_name, c.text, c.tie_word_embeddings);
   t.has_experts = c.text.experts.num_experts != 0;
-  t.prompts_take_images = false;
   t.has_idle_parts = c.audio || c.audio_embed_dim;
   t.takes_images = c.vision || c.unified_vision;
   t.set_parts("vision_tower", "embed_vision", "language_model");
@@ -51,15 +51,14 @@ ModelTraits traits(const FamilyConfig& config) {
     t.no_split_modules = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer", "Gemma4VisionPatchEmbedder",
                           "Gemma4AudioLayer"};
   t.allow({Feature::quantization, Feature::fsdp, Feature::zero3, Feature::packing});
-  t.refuse(Feature::generate_options, "not-modelled",
-           "only one answer with the usual cache is supported yet with " + t.class_name);
+  refuse_generate_options(t);
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (std::max(c.text.head_dim, c.text.global_head_dim) > 256)
     t.refuse(Feature::flash_attention_2, "inconsistent", "flash-attn has heads of at most 256, this model wider ones");
   if (!c.is_unified) allow_gemma4_liger(t, c.text);
   if (c.is_unified)
-    for (const Feature feature : {Feature::inference, Feature::pretrain, Feature::finetune})
+    for (const Feature feature : {Feature::pretrain, Feature::finetune})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

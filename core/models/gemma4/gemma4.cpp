@@ -181,6 +181,11 @@ class Gemma4 : public LanguageModel {
     return outputs;
   }
 
+  /// Later tokens see what came before, and no mask of images.
+  void prepare_inputs_for_generation(ModelInputs& inputs, bool is_first_iteration) override {
+    if (!is_first_iteration) inputs.mm_token_type_ids = {};
+  }
+
   ModelOutputs forward(const ModelInputs& inputs) override {
     if (has_images(inputs)) check_images(inputs);
     Tensor image_hidden_states;
@@ -193,6 +198,10 @@ class Gemma4 : public LanguageModel {
 
  private:
   void check_images(const ModelInputs& inputs) {
+    if (config_.audio && context_.past_key_values && language_model_.masked == MaskedBy::eager)
+      refusal = Error{"not-modelled", "/training/attention",
+                      "found eager, which is not supported yet for prompts with images of a model that hears, too: "
+                      "expected sdpa"};
     const bool are_rows =
         inputs.rows != nullptr && (inputs.rows->are_padded(inputs.input_ids.size(1)) || inputs.rows->are_packed());
     if (are_rows)
@@ -244,7 +253,8 @@ class Gemma4 : public LanguageModel {
     } else {
       block_sequence_ids = vision_block_sequence_ids(inputs.mm_token_type_ids);
       masks.full_attention = create_causal_mask(inputs_embeds, given, masked);
-      masks.sliding_attention = create_sliding_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids);
+      masks.sliding_attention =
+          create_sliding_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, config_.text.sliding_window);
     }
     given.masks = &masks;
   }
@@ -291,7 +301,7 @@ class Gemma4 : public LanguageModel {
     MaskArguments given{position_ids, inputs.attention_mask, inputs.rows};
     Tensor block_sequence_ids;
     CausalMasks masks;
-    if (!context_.past_key_values && config_.sees_blocks && (inputs.mm_token_type_ids || config_.is_unified))
+    if (config_.sees_blocks && (inputs.mm_token_type_ids || config_.is_unified))
       make_masks(inputs_embeds, inputs, given, block_sequence_ids, masks);
     ModuleCall self(context_, language_model_.module);
     Tensor name = inputs_embeds;

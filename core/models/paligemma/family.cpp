@@ -6,6 +6,7 @@
 #include "config/reader.h"
 #include "models/gemma/gemma.h"
 #include "models/gemma2/gemma2.h"
+#include "models/kit/recurrent.h"
 #include "models/llama/family.h"
 #include "models/paligemma/paligemma.h"
 #include "models/siglip/config.h"
@@ -65,7 +66,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules = {kBlocks[0], c.text.names->decoder_layer, "SiglipVisionEmbeddings",
                         c.vision.family->encoder_layer};
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
+  refuse_generate_options(t);
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.leave_liger_out();
   return t;

@@ -44,6 +44,7 @@ class PaliGemma : public ImageTextModel {
  public:
   PaliGemma(Context& context, const PaliGemmaConfig& config, const DataConfig& data, const ModelOptions& options)
       : ImageTextModel(context, "PaliGemmaForConditionalGeneration", Modality::none, data, options), config_(config) {
+    has_token_type_ids = true;
     const Builder model = root_.child("model", "PaliGemmaModel");
     model_ = model.module;
     vision_tower_ = SiglipVisionModel(model.child("vision_tower", config.vision.family->model, Modality::vision),
@@ -63,6 +64,14 @@ class PaliGemma : public ImageTextModel {
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     ImageTextModel::make_images(batch, images_per_sample);
     batch.mm_token_type_ids = input({data_.micro_batch_size, data_.sequence_length});
+  }
+  void prepare_inputs_for_generation(ModelInputs& inputs, bool) override {
+    inputs.position_ids = add_scalar(inputs.position_ids);  // they begin with 1
+  }
+  /// A token that was generated is of the suffix.
+  void update_model_kwargs_for_generation(const Tensor& before, Tensor& token_type_ids) override {
+    const Tensor ones = integers(context_, Op::fill, {before.size(0), 1});
+    token_type_ids = integers(context_, Op::cat, token_type_ids.sizes());
   }
 
  private:
@@ -86,8 +95,10 @@ class PaliGemma : public ImageTextModel {
 
   Tensor run_language(const Tensor& inputs_embeds, const ModelInputs& inputs) const override {
     MaskArguments given{inputs.position_ids, inputs.attention_mask, inputs.rows};
+    const KvCache* const cache = context_.past_key_values;
+    const bool is_first_iteration = !cache || cache->length() == 0;
     Tensor block_sequence_ids;
-    {
+    if (is_first_iteration) {
       // torch.where(token_type_ids == 0, 0, -1)
       const Shape& sizes = inputs.mm_token_type_ids.sizes();
       const Tensor is_prefix = empty(context_, Op::eq, sizes, DType::boolean);
@@ -97,9 +108,13 @@ class PaliGemma : public ImageTextModel {
     const MaskedBy masked = language_model_.masked;
     const std::int64_t window = config_.text.sliding_window;
     CausalMasks masks;
-    masks.full_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, 0);
-    if (window != 0)
-      masks.sliding_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, window);
+    const auto mask = [&](std::int64_t sliding_window) {
+      return is_first_iteration
+                 ? create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, sliding_window)
+                 : create_causal_mask(inputs_embeds, given, masked, sliding_window);
+    };
+    masks.full_attention = mask(0);
+    if (window != 0) masks.sliding_attention = mask(window);
     // Gemma makes its own where it is given none; Gemma 2 is given one for each kind of layer.
     if (window != 0 || masks.full_attention)
       given.masks = &masks;
