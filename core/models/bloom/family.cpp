@@ -5,6 +5,9 @@
 #include "config/reader.h"
 #include "models/kit/alibi.h"
 #include "models/kit/positioned.h"
+#include "models/kit/recurrent.h"
+#include "models/kit/text_attention.h"
+#include "nn/kv_cache.h"
 #include "ops/bloom.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
@@ -51,6 +54,7 @@ struct BloomAttention {
         head_dim(c.head_dim),
         hidden_dropout(c.layer_dropout),
         call(attention_call(c, options)),
+        layer_idx(layer_index(builder)),
         module(builder.module) {}
 
   AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& residual, const Tensor& alibi,
@@ -65,16 +69,23 @@ struct BloomAttention {
       states.key = transpose(select(of_heads, 3, 1), 1, 2);
       states.value = transpose(select(of_heads, 3, 2), 1, 2);
     }
-    for (Tensor* layer : {&states.query, &states.key, &states.value}) *layer = reshape(*layer, {all, length, head_dim});
+    if (KvCache* const layer_past = hidden_states.context().past_key_values) {
+      const KvCache::States updated = layer_past->update(layer_idx, states.key, states.value);
+      states.key = updated.keys;
+      states.value = updated.values;
+    }
+    const std::int64_t keys = states.key.size(2);
+    states.query = reshape(states.query, {all, length, head_dim});
+    for (Tensor* layer : {&states.key, &states.value}) *layer = reshape(*layer, {all, keys, head_dim});
     const Tensor attention_scores = baddbmm(alibi, states.query, transpose(states.key, 1, 2));
-    Tensor attn_weights = view(attention_scores, {batch, num_heads, length, length});
+    Tensor attn_weights = view(attention_scores, {batch, num_heads, length, keys});
     if (attention_mask) attn_weights = add(attn_weights, attention_mask);
     AttentionOutputs outputs;
     Tensor& attention_probs = outputs.weights;
     attention_probs = softmax(attn_weights, DType::float32);
     attention_probs = to(attention_probs, states.query.dtype());
     attention_probs = dropout(attention_probs, call.dropout);
-    Tensor context_layer = bmm(view(attention_probs, {all, length, length}), states.value);
+    Tensor context_layer = bmm(view(attention_probs, {all, length, keys}), states.value);
     context_layer = reshape(transpose(view(context_layer, {batch, num_heads, length, head_dim}), 1, 2),
                             {batch, length, num_heads * head_dim});
     outputs.output = dense(context_layer);
@@ -86,6 +97,7 @@ struct BloomAttention {
   std::int64_t num_heads, head_dim;
   double hidden_dropout;
   AttentionCall call;
+  std::size_t layer_idx;
   ModuleId module;
 };
 
@@ -152,6 +164,7 @@ class BloomForCausalLM : public PositionedLM {
  public:
   BloomForCausalLM(Context& context, const TextConfig& c, const DataConfig& data, const ModelOptions& options)
       : PositionedLM(context, c, data, options), heads_(c.num_attention_heads) {
+    takes_position_ids = false;
     const Builder transformer = root_.child("transformer", kNames.model);
     begin_decoder(transformer, c, options);
     language_model_.embed_tokens =
@@ -171,12 +184,14 @@ class BloomForCausalLM : public PositionedLM {
   Tensor build_alibi(const Tensor& attention_mask, const Shape& tokens, DType dtype) const {
     const NoGrad no_grad(context_);
     if (!attention_mask) {
+      const KvCache* const cache = context_.past_key_values;
+      const std::int64_t kv_length = cache ? cache->mask_length(tokens[1], 0) : tokens[1];
       Tensor alibi;
       {
-        const Tensor keys = empty(context_, Op::arange, {tokens[1]}, DType::int64);
-        alibi = empty(context_, Op::mul, {heads_, 1, tokens[1]}, DType::float32);
+        const Tensor keys = empty(context_, Op::arange, {kv_length}, DType::int64);
+        alibi = empty(context_, Op::mul, {heads_, 1, kv_length}, DType::float32);
       }
-      alibi = empty(context_, Op::repeat, {tokens[0] * heads_, 1, tokens[1]}, DType::float32);
+      alibi = empty(context_, Op::repeat, {tokens[0] * heads_, 1, kv_length}, DType::float32);
       return to(alibi, dtype);
     }
     const Tensor slopes = AlibiSlopes(context_, heads_).slopes;
@@ -224,8 +239,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.language = "transformer";
   t.refuse(Feature::sdpa, "inconsistent", "BLOOM has attention of its own, not SDPA: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for BLOOM: expected eager");
-  for (const Feature feature : {Feature::inference, Feature::packing})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  refuse_generate_options(t);
+  t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
