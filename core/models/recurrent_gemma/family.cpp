@@ -159,12 +159,27 @@ struct Rglru {
   std::shared_ptr<Tensor> recurrent_states = std::make_shared<Tensor>();
 
  private:
-  /// _rnn_scan of more than one token without a state before.
+  /// _rnn_scan, but of one token without a state before.
   Tensor rnn_scan(const Tensor& hidden_states, const Tensor& recurrent_gate_in, Tensor not_reset) const {
     const Tensor recurrent_gate = mul(recurrent_gate_in, not_reset);
     not_reset.reset();
-    Tensor states =
-        empty(hidden_states.context(), Op::zeros, {hidden_states.size(0), hidden_states.size(2)}, DType::float32);
+    Tensor states = *recurrent_states;
+    if (states && hidden_states.size(1) == 1) {
+      Tensor contextualized_states;
+      {
+        const Tensor gate = to(recurrent_gate, DType::float32);
+        contextualized_states = mul(gate, unsqueeze(states, 1));
+      }
+      {
+        const Tensor input = to(hidden_states, DType::float32);
+        add_in_place(contextualized_states, input);
+      }
+      *recurrent_states = select(contextualized_states, 1, 0);
+      return to(contextualized_states, hidden_states.dtype());
+    }
+    if (!states)
+      states =
+          empty(hidden_states.context(), Op::zeros, {hidden_states.size(0), hidden_states.size(2)}, DType::float32);
     const Tensor contextualized_states = empty_like(Op::zeros_like, hidden_states);
     for (std::int64_t t = 0; t < hidden_states.size(1); ++t) {
       const auto at = [t](const Tensor& x) { return select(x, 1, t); };
@@ -210,8 +225,27 @@ struct RecurrentBlock {
     y_branch = activate(act_fn, y_branch);
     Tensor x_branch = linear_x(input_states);
     x_branch = transpose(x_branch, 1, 2);
-    rg_lru.recurrent_states->reset();
-    {
+    const bool use_cache = given.context().past_key_values != nullptr;
+    if (!use_cache) {
+      conv1d_state->reset();
+      rg_lru.recurrent_states->reset();
+    } else if (!*conv1d_state) {
+      *conv1d_state = state(given.context(), {input_states.size(0), input_states.size(2), kept()}, given.dtype());
+      *rg_lru.recurrent_states = state(given.context(), {x_branch.size(0), x_branch.size(1)}, DType::float32);
+    }
+    if (use_cache && length == 1) {
+      const Tensor conv_state = cat({*conv1d_state, x_branch}, -1);
+      Tensor summed;
+      {
+        const Tensor weighted = mul(conv_state, select(conv_1d.weight, 1, 0));
+        summed = sum(weighted, {-1}, false);
+      }
+      x_branch = unsqueeze(add(summed, conv_1d.bias), -1);
+      *conv1d_state = slice(conv_state, 2, 1, kept());
+    } else {
+      if (use_cache)  // F.pad, which cuts a longer one
+        *conv1d_state = empty(given.context(), Op::clone, {x_branch.size(0), x_branch.size(1), kept()},
+                              x_branch.dtype(), Role::kv_cache);
       ModuleCall convolve(given.context(), conv_at.module);
       const std::int64_t channels = x_branch.size(1), kernel = conv_1d.weight.size(2);
       const Tensor convolved = convolution(
@@ -225,12 +259,37 @@ struct RecurrentBlock {
     return {call.result(hidden_states), {}};
   }
 
+  std::int64_t kept() const { return conv_1d.weight.size(2) - 1; }  ///< inputs of the convolution
+  static Tensor state(Context& context, const Shape& sizes, DType dtype) {
+    return empty(context, Op::zeros, sizes, dtype, Role::kv_cache);
+  }
+
+  /// The last inputs of the convolution, which the module keeps beside the cache.
+  std::shared_ptr<Tensor> conv1d_state = std::make_shared<Tensor>();
   Linear linear_y, linear_x, linear_out;
   Builder conv_at;
   CausalConv conv_1d;
   Rglru rg_lru;
   Activation act_fn;
   ModuleId module;
+};
+
+/// RecurrentGemmaMlp, whose gate is a name.
+struct RecurrentGemmaMlp {
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), mlp.module);
+    const Tensor hidden_states = call.argument(argument);
+    Tensor gate = mlp.gate_proj(hidden_states);
+    gate = activate(mlp.act_fn, gate);
+    Tensor product;
+    {
+      const Tensor up = mlp.up_proj(hidden_states);
+      product = mul(gate, up);
+    }
+    return call.result(mlp.down_proj(product));
+  }
+
+  LlamaMLP mlp;
 };
 
 /// RecurrentGemmaAttention, with a rotary embedding of its own.
@@ -299,7 +358,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const Recurrent
   else
     layer->self_attn = RecurrentGemmaAttention(builder.child("temporal_block", kNames.attention), c, options);
   layer->feedforward_norm = norm("channel_pre_norm");
-  layer->mlp = LlamaMLP(builder.child("mlp_block", kNames.mlp), c);
+  layer->mlp = RecurrentGemmaMlp{LlamaMLP(builder.child("mlp_block", kNames.mlp), c)};
   return layer;
 }
 
@@ -330,8 +389,6 @@ DecoderParts parts(const RecurrentGemmaConfig& config, const ModelOptions& optio
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<RecurrentGemmaConfig>());
-  t.generates = false;
-  t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::flash_attention_2, Feature::lengths, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
