@@ -76,7 +76,7 @@ void check_experts(ConfigReader& reader, const Job& job) {
               "found a trainer of TRL 1.16, which stops with " + traits.class_name +
                   ": it asks the config for num_experts, which is not there (trl/trainer/utils.py, _fused_forward); "
                   "expected transformers.Trainer, or router_aux_loss_coef 0 in the model's config");
-  else if (adds_loss && (!loop.has_fused_head() || traits.takes_images ||
+  else if (adds_loss && (!loop.has_fused_head() ||
                          (loop.name != LoopName::sft && (loop.name != LoopName::dpo || traits.outputs_router_logits))))
     reader.object("training")
         .fail("loop", "not-modelled",

@@ -425,7 +425,10 @@ Tensor GridLanguageModel::prepare_position_ids(const ModelInputs& batch, Tensor 
 
 ModelOutputs GridLanguageModel::forward(const ModelInputs& inputs) {
   const Tensor hidden_states = model_forward(inputs);
-  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+  ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+  if (const auto& add_auxiliary_loss = language_model_.parts.add_auxiliary_loss)
+    add_auxiliary_loss(outputs, inputs, inputs.labels && loss_function->replaces_forward());
+  return outputs;
 }
 
 void GridLanguageModel::complete(ModelInputs& batch) {

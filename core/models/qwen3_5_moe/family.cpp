@@ -59,7 +59,7 @@ constexpr Qwen3VLClass kQwen35Moe{"qwen3_5_moe",
                                   "Qwen3_5MoeVisionPatchMerger",
                                   false,
                                   read,
-                                  parts};
+                                  balanced<parts>};
 
 namespace family {
 extern const Family qwen3_5_moe = text_family<read, balanced<parts>>(kClasses, kBlocks, traits);

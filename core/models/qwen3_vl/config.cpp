@@ -43,9 +43,6 @@ Qwen3VLConfig read_qwen3_vl_config(ConfigReader& reader, const Qwen3VLClass& of)
   vision.finish();
   ConfigReader text = reader.object("text_config");
   c.text = of.read_text(text);
-  if (c.text.experts.outputs_router_logits)
-    text.fail_found("output_router_logits", "not-modelled",
-                    "the loss that balances experts is not supported yet here: set it to false");
   text.finish();
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   reader.ignore({"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"});

@@ -46,6 +46,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_experts = c.text.experts.num_experts != 0;
   if (!t.has_experts) t.allow({Feature::image_preferences});
   t.balances_experts = c.text.experts.balances;
+  t.outputs_router_logits = c.text.experts.outputs_router_logits;
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::packing});
   if (c.of == &kQwen35) {
     t.allow({Feature::liger});

@@ -174,6 +174,6 @@ constexpr Qwen3VLClass kQwen3VLMoe{"qwen3_vl_moe",
                                    "Qwen3VLMoeVisionPatchMerger",
                                    true,
                                    read_qwen3_vl_moe_text,
-                                   make_parts};
+                                   balanced<make_parts>};
 
 }  // namespace oometer
