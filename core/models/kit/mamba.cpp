@@ -296,6 +296,8 @@ ModelTraits state_space_traits(const StateSpaceConfig& config) {
   for (const Feature feature :
        {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::flash_attention,
         Feature::flash_attention_2, Feature::quantization, Feature::chunked_cross_entropy})
+       {Feature::zero3, Feature::fsdp, Feature::packing, Feature::flash_attention,
+        Feature::flash_attention_2, Feature::liger, Feature::quantization, Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.has_no_liger();
   return t;

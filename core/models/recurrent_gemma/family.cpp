@@ -12,6 +12,7 @@
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "ops/xielu.h"
 #include "tensor/node.h"
 
 /// transformers 5.23, models/recurrent_gemma/modeling_recurrent_gemma.py: RG-LRU in two layers of three, attention
@@ -127,7 +128,7 @@ struct Rglru {
     Tensor log_recurrent_gate;
     {
       const Tensor scaled = mul_scalar(recurrent_gate);
-      const Tensor rate = activation_of_input(Op::softplus, Op::softplus_backward, recurrent_param, false);
+      const Tensor rate = softplus(recurrent_param);
       log_recurrent_gate = mul(scaled, rate);
     }
     recurrent_gate = exp(log_recurrent_gate);
@@ -389,7 +390,7 @@ DecoderParts parts(const RecurrentGemmaConfig& config, const ModelOptions& optio
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<RecurrentGemmaConfig>());
-  for (const Feature feature : {Feature::flash_attention_2, Feature::lengths, Feature::packing})
+  for (const Feature feature : {Feature::flash_attention_2, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
