@@ -19,7 +19,9 @@ A spec says what a person's script says, in that script's terms:
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values (an image classifier's has nothing else), "images": the job's words for them, "image_token": [id, n],
                "gemma4_image": [height, width] of a sample's, "grid_thw": of a sample's image (Qwen-VL), "image_sizes": [height, width] of it, "audio": a sample's input_features beside its text,
                "extra": {key: {"shape", "fill", "dtype"; "frames" of "input_features_mask"} or {"of_tokens": true}},
-               "input_features": a sample's, whose labels are all its text}
+               "input_features": a sample's, whose labels are all its text,
+               "media": the job's words for what else there is, made as measure.py makes it; with "whole" the text, too; "targets": labels of each
+               sample, of a model that makes another text of its text}
     "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config
     "trl":    its version, if it is not that of requirements.txt (install it with --no-deps --target, into PYTHONPATH)
     "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is, "item_bool": what a bool is
@@ -52,7 +54,7 @@ from typing import Any
 import real_trace
 from measure import gpu_of
 from step import llamafactory
-from step.batch import gemma4_inputs
+from step.batch import gemma4_inputs, inputs_of, make_inputs
 from step.device_values import DeviceValues, asking, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
@@ -77,6 +79,7 @@ PEFT_TYPES |= {
     "TrainableTokens": "TRAINABLE_TOKENS",
 }
 CHECKPOINTING = {None: "none", "nonreentrant": "non-reentrant", "reentrant": "reentrant"}
+OF_TEXT = ("input_ids", "position_ids", "attention_mask", "labels")  # among a batch's inputs
 IMAGES = {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}
 
 
@@ -206,6 +209,8 @@ def data_of(spec: Spec) -> dict[str, Any]:
     out: dict[str, Any] = {"micro_batch_size": batch["mbs"]}
     if spec["model"]["class"].endswith("ForImageClassification"):
         return out | {"image_size": data["pixel"][1:]}
+    if data.get("whole"):
+        return out | data["media"]
     lengths = data.get("lengths")
     full = lengths and len({n for row in lengths for n in row}) == 1
     with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] not in TRL | LLAMAFACTORY
@@ -238,8 +243,9 @@ def data_of(spec: Spec) -> dict[str, Any]:
         out |= {"images_per_sample": 1, "image_size": data["gemma4_image"]}
     elif "vision_config" in spec["model"]["config"]:
         out["images_per_sample"] = 0
-    out |= data.get("images", {})
-    return out
+    if data.get("targets"):
+        out["target_length"] = data["targets"]
+    return out | data.get("images", {}) | data.get("media", {})
 
 
 def media_of(spec: Spec) -> Spec:
@@ -258,6 +264,9 @@ def media_of(spec: Spec) -> Spec:
     config = {"model_type": kinds.get(spec["model"]["class"])} | spec["model"]["config"]
     if size := data.get("gemma4_image"):
         inputs |= gemma4_inputs(config, {"micro_batch_size": mbs, "image_size": size, "sequence_length": 0}, "float32")
+    if words := data.get("media"):
+        made = inputs_of({**spec["model"], "config": config}, {"micro_batch_size": mbs, "sequence_length": 1} | words, "float32")
+        inputs = made if data.get("whole") else inputs | {key: given for key, given in made.items() if key not in OF_TEXT}
     return {**spec, "model": {**spec["model"], "config": config}, "batch": {"mbs": mbs}, "inputs": inputs}
 
 
@@ -272,11 +281,14 @@ class Answers(DeviceValues):
         visual = visual_tokens(media)
         self.heard = {shape[0]: count for shape, count in visual.items() if len(shape) == 1}  # states of the audio's chunks
         # elements that a mask of the images' or of the audio's has
+        self.found_of_media = visual if "media" in spec["data"] else {}
         self.visual = sum(count for shape, count in visual.items() if len(shape) > 1)
         self.by_dimensions = {len(shape): count for shape, count in visual.items()} if "image_position_ids" in media["inputs"] else {}
         self.rope_masks = 0
         self.attended: list[int] = []  # tokens of each row that are no padding
         self.padded = self.packed = False
+        self.targets = spec["data"].get("targets")
+        self.masked: set[int] = set()  # widths of the text's masks
         self.valid: tuple[int, int] | None = None
         self.width = 0
         self.masks: list[Any] = []  # of which the model's attention_mask is made on the device
@@ -310,6 +322,8 @@ class Answers(DeviceValues):
 
     def count(self, mask: Any) -> int | None:
         """How many are true in a mask of samples, or of the tokens of all samples or of some."""
+        if (counted := self.found_of_media.get(tuple(mask.shape))) is not None:
+            return counted
         if self.attended and mask.dim() == 1 and is_called_by("get_rope_index"):
             self.rope_masks += 1  # of each row its tokens, their types and their positions; to ask the frame would keep its names
             return self.attended[(self.rope_masks - 1) // 3]
@@ -340,7 +354,7 @@ class Answers(DeviceValues):
 
         def all_of(tensor: Any) -> bool:
             fast_all(tensor)
-            return not self.padded
+            return not self.padded or tensor.shape[-1] == self.targets  # whose mask the decoder makes itself
 
         def sequence_indices(position_ids: Any) -> Any:
             if not self.packed:
@@ -353,7 +367,12 @@ class Answers(DeviceValues):
 
         masking_utils.fast_all, masking_utils.find_packed_sequence_indices = all_of, sequence_indices
         ignores = masking_utils._ignore_bidirectional_mask_sdpa
-        masking_utils._ignore_bidirectional_mask_sdpa = lambda *given, **more: ignores(*given, **more) and not self.padded
+
+        def ignored(padding_mask: Any, *given: Any, **more: Any) -> bool:
+            of_text = padding_mask is not None and padding_mask.shape[-1] in self.masked  # else of images or audio
+            return ignores(padding_mask, *given, **more) and not (of_text and self.padded)
+
+        masking_utils._ignore_bidirectional_mask_sdpa = ignored
         for name in ("isnan", "isinf"):
 
             def finite(tensor: Any, real: Any = getattr(torch, name)) -> Any:
@@ -381,6 +400,7 @@ class Answers(DeviceValues):
         mask, positions, labels = (keywords.get(k) for k in ("attention_mask", "position_ids", "labels"))
         masks = self.masks or ([mask] if mask is not None and mask.dim() == 2 else [])
         self.padded = any(bool((host_values(each) == 0).any()) for each in masks)
+        self.masked = {each.shape[1] for each in masks}
         self.rope_masks = 0
         self.attended = host_values(mask).sum(-1).tolist() if mask is not None and mask.dim() == 2 else []
         self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
@@ -471,6 +491,8 @@ class Samples:
         import torch
 
         data = self.data if side is None else {**self.data, "side": side}
+        if data.get("whole"):
+            return make_inputs(self.media, "cpu")
         samples = [{key: torch.as_tensor(value) for key, value in sample.items()} for sample in samples]
         if self.class_label is not None and (pixel := data.get("pixel")):
             return {"pixel_values": torch.zeros([len(samples), *pixel]), "labels": torch.stack([s["labels"] for s in samples])}
@@ -492,6 +514,8 @@ class Samples:
             out["attention_mask"] = torch.stack([padded(row, 0) for row in ones])
         if media:
             self.add_media(out, samples, padded)
+        if targets := data.get("targets"):
+            out["labels"] = torch.full((len(samples), targets), 5)
         for key, extra in data.get("extra", {}).items():
             if extra.get("of_tokens"):
                 out[key] = torch.zeros_like(out["input_ids"])
@@ -522,6 +546,10 @@ class Samples:
             out["image_sizes"] = torch.tensor([size] * len(samples))
         if audio := data.get("audio"):
             out["input_features"] = torch.zeros([len(samples) * audio[0], *audio[1:]])
+        if data.get("media"):
+            out |= make_inputs({"inputs": {key: given for key, given in self.media["inputs"].items() if key not in OF_TEXT}}, "cpu")
+        if (seen := out.get("cross_attention_mask")) is not None:  # of each token
+            out["cross_attention_mask"] = seen.expand(-1, out["input_ids"].shape[1], -1, -1).contiguous()
 
     def dataset(self, count: int | None = None) -> Any:
         import torch
@@ -662,6 +690,10 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
         task = "CAUSAL_LM"
         if spec["data"].get("input_features") or spec["model"]["class"].endswith("ForImageClassification"):
             task = None
+        elif spec["data"].get("whole"):
+            task = None
+        elif spec["data"].get("targets"):
+            task = "SEQ_2_SEQ_LM"
         elif classifies(spec):
             task = "SEQ_CLS"
         return getattr(peft, given["type"])(**{"task_type": task, **given.get("args", {})})
@@ -806,7 +838,7 @@ def make_trainer(
 
         base = trl.SFTTrainer
         more |= {"train_dataset": samples.table(), "processing_class": processing_class, "peft_config": peft_config}
-        if any(samples.data.get(key) for key in ("pixel", "audio", "gemma4_image")):  # in place of a processor and TRL's collator around it
+        if any(samples.data.get(key) for key in ("pixel", "audio", "gemma4_image", "media")):  # in place of a processor and TRL's collator around it
             more["data_collator"] = samples.collate
             arguments.dataset_kwargs = {"skip_prepare_dataset": True}
         if samples.data.get("packed"):
