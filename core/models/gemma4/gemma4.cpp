@@ -205,8 +205,9 @@ class Gemma4 : public LanguageModel {
     const bool are_rows =
         inputs.rows != nullptr && (inputs.rows->are_padded(inputs.input_ids.size(1)) || inputs.rows->are_packed());
     if (are_rows)
+    if (inputs.rows != nullptr && inputs.rows->are_packed())
       refusal = Error{"not-modelled", "/data/images_per_sample",
-                      "found images in samples that are padded or packed, which is not supported yet: expected 0"};
+                      "found images in samples that are packed, which is not supported yet: expected 0"};
   }
   void complete(ModelInputs& batch) override { make_images(batch, data_.images_per_sample); }
 

@@ -68,6 +68,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   refuse_generate_options(t);
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.leave_liger_out();
   return t;

@@ -44,7 +44,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.of->block);
   t.has_experts = c.text.experts.num_experts != 0;
-  if (!t.has_experts) t.allow({Feature::image_preferences});
   t.balances_experts = c.text.experts.balances;
   t.outputs_router_logits = c.text.experts.outputs_router_logits;
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::packing});
@@ -59,6 +58,13 @@ ModelTraits traits(const FamilyConfig& config) {
   } else {
     t.stop_at_liger(t.kNoLigerOutputs);
   }
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
+  if (c.of == &kQwen35)
+    t.refuse(Feature::liger, "inconsistent",
+             "liger-kernel 0.8.5 stops at " + t.class_name +
+                 " with transformers 5 (its forward reads rope_deltas, which have gone): leave it out");
+  else
+    t.refuse(Feature::liger, "inconsistent", liger_import_error(t));
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
