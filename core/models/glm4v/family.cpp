@@ -42,7 +42,7 @@ ModelTraits traits(const FamilyConfig& config) {
   if (c.of == &kGlm4v) t.allow({Feature::liger});  // Liger does not know GLM-4.6V
   t.liger.usual.rope = false;
   t.liger.lacks.rope = true;
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

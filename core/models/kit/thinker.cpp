@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/reader.h"
+#include "ops/integers.h"
 
 namespace oometer {
 
@@ -50,7 +51,39 @@ void ThinkerModel::complete(ModelInputs& batch) {
 
 ModelOutputs ThinkerModel::forward(const ModelInputs& inputs) {
   const Tensor hidden_states = thinker_forward(inputs);
-  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+  ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+  if (const auto& add_auxiliary_loss = language_model_.parts.add_auxiliary_loss)
+    add_auxiliary_loss(outputs, inputs, inputs.labels && loss_function->replaces_forward());
+  return outputs;
+}
+
+// get_rope_index of a batch without images, whose tokens the attention_mask counts
+Tensor ThinkerModel::count_positions(const ModelInputs& inputs) {
+  if (has_images(inputs))
+    refusal =
+        Error{"not-modelled", "/data/images_per_sample",
+              "found images in a batch with an attention_mask, whose positions are not supported yet: expected 0"};
+  const Shape& tokens = inputs.attention_mask.sizes();
+  const Shape rows{tokens[0], 1};
+  const auto made = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, parts_.positions); };
+  Tensor position_ids, max_position_ids;
+  {
+    const Tensor attended = to(inputs.attention_mask, parts_.positions);
+    const Tensor counted = made(Op::cumsum, tokens);
+    position_ids = made(Op::sub, tokens);
+  }
+  { const Tensor is_padding = empty(context_, Op::eq, tokens, DType::boolean); }
+  {
+    const Tensor values = made(Op::max, tokens);
+    { const Tensor indices = integers(context_, Op::max, tokens); }
+    max_position_ids = made(Op::max, rows);
+    const Tensor indices = integers(context_, Op::max, rows);
+  }
+  {
+    const Tensor next = made(Op::add, rows), counts = integers(context_, Op::sum, rows);
+    mrope_position_deltas_ = made(Op::sub, rows);
+  }
+  return expand(unsqueeze(position_ids, 0), {3, tokens[0], tokens[1]});
 }
 
 // Qwen2_5OmniThinkerModel.forward, Qwen3OmniMoeThinkerModel.forward
@@ -92,7 +125,10 @@ Tensor ThinkerModel::thinker_forward(const ModelInputs& inputs) {
     for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));
   }
   if (inputs.input_features) audio_feature_lengths = frames_of_audios(inputs.pixel_attention_mask);
-  position_ids = position_ids ? frame_row_column(position_ids) : compute_3d_position_ids(inputs);
+  if (position_ids)
+    position_ids = frame_row_column(position_ids);
+  else
+    position_ids = inputs.attention_mask ? count_positions(inputs) : compute_3d_position_ids(inputs);
   Tensor hidden_states = run_decoder(inputs_embeds, {position_ids, inputs.attention_mask, inputs.rows}, &deepstack);
   inputs_embeds.reset();
   audio_features.reset();
@@ -110,10 +146,9 @@ ModelTraits thinker_traits(const char* class_name, const LlamaConfig& text, bool
   t.usual_audio_seconds = 30;
   t.default_sequence_length = 2048;
   t.oldest_transformers = {5, 23, 0};
-  for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference,
-        Feature::lengths, Feature::chunked_cross_entropy, Feature::flash_attention, Feature::flash_attention_2,
-        Feature::turn_images, Feature::image_preferences, Feature::pretrain, Feature::finetune})
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
+                                Feature::inference, Feature::flash_attention, Feature::flash_attention_2,
+                                Feature::turn_images, Feature::image_preferences, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -27,6 +27,7 @@ struct ThinkerParts {
   std::unique_ptr<GridTower> visual;
   std::int64_t num_mel_bins = 0;
   std::int64_t (*frames)(double seconds) = nullptr;
+  DType positions = DType::int64;  ///< of tokens counted by an attention_mask
 };
 
 class ThinkerModel : public GridLanguageModel {
@@ -43,8 +44,10 @@ class ThinkerModel : public GridLanguageModel {
   GridOutputs run_tower(const Tensor& pixel_values) const override { return (*parts_.visual)(pixel_values, data_); }
   const Tensor& first_of_tower() const override { return parts_.visual->first_parameter(); }
   Tensor thinker_forward(const ModelInputs& inputs);
+  Tensor count_positions(const ModelInputs& inputs);
 
   ThinkerParts parts_;
+  Tensor mrope_position_deltas_;  ///< the model's rope_deltas, until it finds others
 };
 
 /// What such a class has of its language model, and what it has not yet.

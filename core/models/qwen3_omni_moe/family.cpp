@@ -115,6 +115,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = thinker_traits(kTextNames.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
   t.convolutions = 4;
   t.has_experts = c.grids.text.experts.num_experts != 0;
+  t.balances_experts = c.grids.text.experts.balances;
   t.no_split_modules = {"Qwen3OmniMoeThinkerTextDecoderLayer", "Qwen3OmniMoeAudioEncoder", "Qwen3OmniMoeVisionEncoder",
                         "Qwen3OmniMoeAudioEncoderLayer"};
   return t;
@@ -159,7 +160,7 @@ constexpr Qwen3VLClass kQwen3OmniMoe{"qwen3_omni_moe_thinker",
                                      "Qwen3OmniMoeVisionPatchMerger",
                                      true,
                                      read_text,
-                                     make_parts,
+                                     balanced<make_parts>,
                                      true};
 
 namespace family {

@@ -117,6 +117,7 @@ class Qwen3OmniThinker final : public ThinkerModel {
     parts.visual =
         make_qwen3_vision(model.child("visual", kQwen3OmniMoe.tower, Modality::vision), config.grids, options);
     parts.num_mel_bins = config.audio.num_mel_bins;
+    parts.positions = DType::float32;
     parts.frames = whole_frames;  // its processor pads to the longest
     DecoderParts decoder = kQwen3OmniMoe.make_parts(text, options);
     complete_parts(decoder, text);
