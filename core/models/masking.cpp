@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "models/blockwise_mask.h"
+#include "models/cross_mask.h"
 #include "nn/kv_cache.h"
 #include "ops/cub.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -434,15 +436,17 @@ Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskAr
   return given.rows != nullptr && given.rows->are_padded(inputs_embeds.size(1)) ? mask : Tensor();
 }
 
-Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
-                                 std::int64_t sliding_window) {
-  Context& context = inputs_embeds.context();
+namespace {
+
+/// `queries`: embeddings of the tokens that see; `length`: how many they see.
+Tensor bidirectional_mask(const Tensor& queries, std::int64_t length, const MaskArguments& given, MaskedBy masked,
+                          std::int64_t sliding_window) {
+  Context& context = queries.context();
   const NoGrad no_grad(context);
-  const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
   Tensor attention_mask;
   if (given.attention_mask) {
     attention_mask = to(given.attention_mask, DType::boolean);
-    const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean);
+    const Tensor are_attended = all(Op::all, attention_mask, {0, 1}, false);
   }
   const bool is_padded = attention_mask && given.rows != nullptr && given.rows->are_padded(length);
   const bool slides = sliding_window != 0 && length >= sliding_window && masked != MaskedBy::flash_attention;
@@ -451,8 +455,20 @@ Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArgument
   MaskFunction mask_function = [](const MaskIndices& at) { return booleans(Op::ge, {&at.query}); };
   if (sliding_window != 0) mask_function = and_masks({sliding_window_bidirectional_overlay, std::move(mask_function)});
   if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
-  return make_mask(context, {batch, 1, length, length},
-                   masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean, mask_function);
+  return make_mask(context, {queries.size(0), 1, queries.size(1), length},
+                   masked == MaskedBy::eager ? queries.dtype() : DType::boolean, mask_function);
+}
+
+}  // namespace
+
+Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                                 std::int64_t sliding_window) {
+  return bidirectional_mask(inputs_embeds, inputs_embeds.size(1), given, masked, sliding_window);
+}
+
+Tensor create_cross_mask(const Tensor& inputs_embeds, const Tensor& encoder_hidden_states, const MaskArguments& given,
+                         MaskedBy masked) {
+  return bidirectional_mask(inputs_embeds, encoder_hidden_states.size(1), given, masked, 0);
 }
 
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {

@@ -42,15 +42,17 @@ Tensor cumsum(const Tensor& x, int dim, DType dtype) {
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   // where(condition, grad, 0) and where(condition, 0, grad); the zero is a tensor of its own
-  Record record(Op::where,
-                [](Backward& call) {
-                  for (const unsigned i : {1U, 0U}) {
-                    if (!call.wants(i)) continue;
-                    const Tensor zero = empty(call.context, Op::zeros, {}, call.grad().dtype());
-                    call.give(i, pointwise(Op::where, {&call.saved(0), &call.grad(), &zero}, call.grad().dtype()));
-                  }
-                },
-                {&a, &b});
+  Record record(
+      Op::where,
+      [](Backward& call) {
+        for (const unsigned i : {1U, 0U}) {
+          if (!call.wants(i)) continue;
+          const Tensor zero = empty(call.context, Op::zeros, {}, call.grad().dtype());
+          const Tensor grad = pointwise(Op::where, {&call.saved(0), &call.grad(), &zero}, call.grad().dtype());
+          call.give(i, sum_to(grad, call.input_sizes(i)));
+        }
+      },
+      {&a, &b});
   record.save(condition);
   return record.output(pointwise(Op::where, {&condition, &a, &b}, a.ndim() == 0 ? b.dtype() : a.dtype()));
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/bert/bert.h"
+#include "models/cross_mask.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
 #include "nn/activation.h"
@@ -75,8 +76,9 @@ struct BartLayer {
     final_layer_norm = norm("final_layer_norm");
   }
 
-  /// `encoder_hidden_states`: of a decoder's layer.
-  Tensor operator()(const Tensor& hidden_in, const Tensor& mask, const Tensor& encoder_hidden_states) const {
+  /// `encoder_hidden_states`: of a decoder's layer, and which of them it sees.
+  Tensor operator()(const Tensor& hidden_in, const Tensor& mask, const Tensor& encoder_hidden_states,
+                    const Tensor& encoder_attention_mask) const {
     const ModuleScope scope(hidden_in.context(), module);
     Tensor residual = hidden_in, hidden_states = hidden_in, weights;  // `_`
     const auto attend_with = [&](const BartAttention& attention, const LayerNorm& norm, const Tensor& keys,
@@ -91,7 +93,8 @@ struct BartLayer {
       if (!norms_first) hidden_states = norm(hidden_states);
     };
     attend_with(self_attn, self_attn_layer_norm, {}, mask);
-    if (encoder_attn) attend_with(*encoder_attn, encoder_attn_layer_norm, encoder_hidden_states, {});
+    if (encoder_attn)
+      attend_with(*encoder_attn, encoder_attn_layer_norm, encoder_hidden_states, encoder_attention_mask);
     residual = hidden_states;
     if (norms_first) hidden_states = final_layer_norm(hidden_states);
     {
@@ -165,7 +168,8 @@ struct BartStack {
     return embed_positions(offset);
   }
 
-  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states) const {
+  /// `source`: the mask of what the encoder reads.
+  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, const MaskArguments& source) const {
     Context& context = input_ids.context();
     ModuleCall call(context, module);
     Tensor inputs_embeds;
@@ -176,12 +180,13 @@ struct BartStack {
       inputs_embeds = mul_scalar(embedded);
       if (variant != BartVariant::marian) require_grad(inputs_embeds);
     }
-    Tensor attended, attention_mask, position_ids;
+    Tensor attended, attention_mask, encoder_attention_mask, position_ids;
     if (is_decoder) {
       position_ids = empty(context, Op::arange, {input_ids.size(1)}, DType::int64);
       position_ids = empty(context, Op::add, {input_ids.size(1)}, DType::int64);
       attended = empty(context, Op::ones_like, input_ids.sizes(), DType::float32);
       attention_mask = create_causal_mask(inputs_embeds, {{}, attended}, masked);
+      encoder_attention_mask = create_cross_mask(inputs_embeds, encoder_hidden_states, source, masked);
     }
     const Tensor embed_pos = positions(input_ids, position_ids);
     // One name in BART, but in the others' decoder the positions' is that of their embeddings.
@@ -189,9 +194,10 @@ struct BartStack {
     Tensor hidden_states = add(inputs_embeds, embed_pos);
     if (layernorm_embedding.weight) hidden_states = layernorm_embedding(hidden_states);
     hidden_states = dropout(hidden_states, hidden_dropout);
+    if (!is_decoder) attention_mask = create_bidirectional_mask(inputs_embeds, source, masked);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers[i], attention_mask, encoder_hidden_states](const Tensor& hidden) {
-        return layer(hidden, attention_mask, encoder_hidden_states);
+      return [&layer = layers[i], attention_mask, encoder_hidden_states, encoder_attention_mask](const Tensor& hidden) {
+        return layer(hidden, attention_mask, encoder_hidden_states, encoder_attention_mask);
       };
     };
     hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
@@ -241,11 +247,15 @@ class BartForConditionalGeneration : public EncoderModel {
              "found \"reentrant\", which is not supported yet with decoders that see an encoder's states; expected "
              "\"non-reentrant\"");
     const Tensor decoder_input_ids = inputs.labels ? shift_tokens_right(inputs.labels) : inputs.input_ids;
+    const MaskArguments source{{}, inputs.attention_mask, inputs.rows};
+    if (encoder_.masked == MaskedBy::flash_attention && inputs.rows->are_padded(inputs.input_ids.size(1)))
+      refuse("/data/lengths",
+             "found samples that are padded with flash-attn, which is not supported yet: expected sdpa");
     Tensor encoder_states, decoder_states;
     {
       ModuleCall call(context_, model_);
-      encoder_states = encoder_(inputs.input_ids, {});
-      decoder_states = call.result(decoder_(decoder_input_ids, encoder_states));
+      encoder_states = encoder_(inputs.input_ids, {}, source);
+      decoder_states = call.result(decoder_(decoder_input_ids, encoder_states, source));
     }
     Tensor lm_logits = lm_head_(decoder_states);
     lm_logits = add(lm_logits, final_logits_bias_);

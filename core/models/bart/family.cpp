@@ -107,8 +107,6 @@ ModelTraits bart_traits(const FamilyConfig& config) {
     t.ia3_feedforward = {"fc2"};
     t.ln_tuning_targets = {"self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"};
   }
-  t.refuse(Feature::lengths, "not-modelled",
-           "padding of sources and targets is not supported yet with " + t.class_name);
   return t;
 }
 

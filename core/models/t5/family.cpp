@@ -68,8 +68,6 @@ ModelTraits t5_traits(const FamilyConfig& config) {
   t.refuse(Feature::checkpointing, "not-modelled",
            "checkpoints of blocks that pass on their position bias are not supported yet: expected \"none\"");
   t.refuse(Feature::flash_attention_2, "inconsistent", "the class has attention of its own: expected eager or sdpa");
-  t.refuse(Feature::lengths, "not-modelled",
-           "padding of sources and targets is not supported yet with " + t.class_name);
   return t;
 }
 

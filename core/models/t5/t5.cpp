@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/cross_mask.h"
 #include "models/kit/norms.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
@@ -163,20 +164,22 @@ struct T5Attention {
     return unsqueeze(permute(values, {2, 0, 1}), 0);
   }
 
-  /// create_position_bias_mask (integrations/sdpa_attention.py) where there is no other mask.
-  Tensor position_bias_mask(const Tensor& position_bias) const {
-    if (!call.causal) return contiguous(position_bias);
+  /// create_position_bias_mask (integrations/sdpa_attention.py).
+  Tensor position_bias_mask(const Tensor& position_bias, const Tensor& attention_mask) const {
+    if (!attention_mask && !call.causal) return contiguous(position_bias);
     Context& context = position_bias.context();
     const std::int64_t queries = position_bias.size(2), keys = position_bias.size(3);
-    Tensor causal_mask;
-    {
+    Tensor causal_mask = attention_mask;
+    if (!causal_mask) {
       const Tensor query = empty(context, Op::arange, {queries}, DType::int64),
                    key = empty(context, Op::arange, {keys}, DType::int64);
       causal_mask = empty(context, Op::ge, {1, 1, queries, keys}, DType::boolean);
     }
-    const Tensor minimum = empty(context, Op::full_like, {}, position_bias.dtype());
-    const Tensor masked = where(causal_mask, position_bias, minimum);
-    return clone(masked);  // contiguous(): it lies in memory as the bias does
+    const Tensor masked = [&] {
+      const Tensor minimum = empty(context, Op::full_like, {}, position_bias.dtype());
+      return where(causal_mask, position_bias, minimum);
+    }();
+    return position_bias.is_contiguous() ? masked : clone(masked);  // contiguous(): it lies in memory as the bias does
   }
 
   AttentionOutputs eager(const AttentionInputs& states, const Tensor& mask, const Tensor& position_bias) const {
@@ -222,7 +225,8 @@ struct T5Attention {
     } else {
       AttentionCall biased = call;
       biased.causal = false;
-      attention = attention_forward(biased, states.query, states.key, states.value, position_bias_mask(position_bias));
+      attention =
+          attention_forward(biased, states.query, states.key, states.value, position_bias_mask(position_bias, mask));
     }
     const Shape& sizes = attention.output.sizes();
     attention.output = reshape(attention.output, {sizes[0], sizes[1], sizes[2] * sizes[3]});
@@ -269,7 +273,7 @@ struct T5LayerAttention {
 
 /// What a stack's blocks share beside the hidden states; the first one makes the biases.
 struct T5Shared {
-  Tensor attention_mask, encoder_hidden_states, position_bias, encoder_decoder_position_bias;
+  Tensor attention_mask, encoder_hidden_states, encoder_attention_mask, position_bias, encoder_decoder_position_bias;
   TensorList cache{};  ///< keys and values
 };
 
@@ -290,8 +294,9 @@ struct T5Block {
         self_attention(hidden_in, {}, shared.attention_mask, shared.position_bias, shared.cache);
     Tensor hidden_states = std::move(attended.output);  // the weights stay in `_`
     if (cross_attention) {
-      AttentionOutputs crossed = (*cross_attention)(hidden_states, shared.encoder_hidden_states, {},
-                                                    shared.encoder_decoder_position_bias, shared.cache);
+      AttentionOutputs crossed =
+          (*cross_attention)(hidden_states, shared.encoder_hidden_states, shared.encoder_attention_mask,
+                             shared.encoder_decoder_position_bias, shared.cache);
       hidden_states = std::move(crossed.output);
       attended.weights = std::move(crossed.weights);
     }
@@ -322,14 +327,20 @@ struct T5Stack {
     final_layer_norm = make_norm(builder, "final_layer_norm", c);
   }
 
-  /// `cache`: what a decoder has kept, with the outputs.
-  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, TensorList& cache) const {
+  /// `source`: the mask of what the encoder reads. `cache`: what a decoder has kept, with the outputs.
+  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, const MaskArguments& source,
+                    TensorList& cache) const {
     Context& context = input_ids.context();
     ModuleCall call(context, module);
     const Tensor inputs_embeds = embed_tokens(input_ids);
     T5Shared shared;
     shared.encoder_hidden_states = encoder_hidden_states;
-    if (is_decoder) shared.attention_mask = create_causal_mask(inputs_embeds, {}, masked);
+    if (is_decoder) {
+      shared.attention_mask = create_causal_mask(inputs_embeds, {}, masked);
+      shared.encoder_attention_mask = create_cross_mask(inputs_embeds, encoder_hidden_states, source, masked);
+    } else {
+      shared.attention_mask = create_bidirectional_mask(inputs_embeds, source, masked);
+    }
     Tensor hidden_states = dropout(inputs_embeds, dropout_rate);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
       return [&layer = layers[i], &shared](const Tensor& hidden) { return layer(hidden, shared); };
@@ -373,14 +384,22 @@ class T5ForConditionalGeneration : public EncoderModel {
           Error{"not-modelled", "/training/precision",
                 "found float16, in which blocks clamp what is infinite; this is not supported yet: expected bfloat16"};
     TensorList cache;
-    Tensor encoder_states = encoder_(inputs.input_ids, {}, cache);
+    const MaskArguments source{{}, inputs.attention_mask, inputs.rows};
+    Tensor encoder_states = encoder_(inputs.input_ids, {}, source, cache);
     const Tensor decoder_input_ids = inputs.labels ? shift_right(inputs.labels) : inputs.input_ids;
-    const Tensor decoder_states = decoder_(decoder_input_ids, encoder_states, cache);
+    const Tensor decoder_states = decoder_(decoder_input_ids, encoder_states, source, cache);
     Tensor sequence_output = decoder_states;
     if (scales_) sequence_output = mul_scalar(sequence_output);
     ModelOutputs outputs = outputs_of(lm_head_(sequence_output), inputs);
     outputs.others.push_back(std::move(encoder_states));
-    for (std::size_t i = 0; i < cache.size(); ++i) outputs.others.push_back(cache[i]);
+    // accelerate makes no float32 of a cache (convert_outputs_to_fp32), whose keys and values are kept for backward,
+    // too.
+    if (!context_.autocast.enabled)
+      for (std::size_t i = 0; i < cache.size(); ++i) outputs.others.push_back(cache[i]);
+    else if (!context_.training)
+      context_.refusal = Error{"not-modelled", "/training/loop",
+                               "found an evaluation under autocast of a model that hands its cache back, which is not "
+                               "supported yet: leave one of them out"};
     return outputs;
   }
 
