@@ -528,8 +528,10 @@ void check_trl(ConfigReader& training, const LoopConfig& loop) {
     training.fail_found(
         kKey, "inconsistent",
         "it wants a model with one label (\"num_labels\": 1), and the config says " + std::to_string(traits.labels));
-  // What a trainer makes of a batch was compared with the real one where lengths were, and for classifiers of images.
-  if (traits.is_recorded || !traits.has_loss || (traits.takes_text && traits.refusal(Feature::lengths)))
+  // What a trainer makes of a batch was compared with the real one where lengths were, and for classes whose samples
+  // have but one: classifiers of images, pairs of text and image, recognisers of speech.
+  const bool has_one_length = !traits.takes_text || traits.contrastive || traits.min_audios > 0;
+  if (traits.is_recorded || !traits.has_loss || (!has_one_length && traits.refusal(Feature::lengths)))
     training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
 }
 

@@ -183,9 +183,10 @@ Tensor batch_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias, 
   return record.output(std::move(result));
 }
 
-Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight, const Tensor& bias) {
+Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight_in, const Tensor& bias_in) {
   constexpr Op op = Op::native_group_norm;
-  const Tensor x = contiguous(x_in);
+  const Tensor bias = autocast_float32(bias_in), weight = autocast_float32(weight_in);
+  const Tensor x = contiguous(autocast_float32(x_in));
   Record record(op, group_norm_backward, {&x, &weight, &bias});
   record.save(x);
   Context& context = x.context();

@@ -113,8 +113,8 @@ struct ConvLayer {
       hidden_states = transpose(hidden_states, -2, -1);
     } else if (norm_weight) {
       ModuleCall call(context, group_norm_module);
-      const Tensor wide = autocast_float32(call.argument(hidden_states));
-      hidden_states = call.result(group_norm(wide, wide.size(1), norm_weight, norm_bias));
+      const Tensor given = call.argument(hidden_states);
+      hidden_states = call.result(group_norm(given, given.size(1), norm_weight, norm_bias));
     }
     return activate(activation, hidden_states);
   }
