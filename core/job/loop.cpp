@@ -642,6 +642,17 @@ class Spelling {
     liger["fused_linear_cross_entropy"] = false;
   }
 
+  /// The classes that have it, for people. LLaMA-Factory's is the last of them.
+  static std::string owners(const OwnArgument& argument) {
+    constexpr std::string_view kLlamaFactory = "FinetuningArguments";
+    std::string classes(argument.of);
+    for (std::size_t at = classes.rfind(' '), i = 0; at != std::string::npos; at = classes.rfind(' ', at - 1), ++i)
+      classes.replace(at, 1, i == 0 ? " and " : ", ");
+    const std::size_t at = classes.rfind(kLlamaFactory);
+    if (at != std::string::npos) classes.insert(at, "LLaMA-Factory's ");
+    return at == 0 ? classes : "trl's " + classes;
+  }
+
   /// Takes out those that are not the loop's own, and refuses another trainer's.
   void take_own_arguments() {
     for (const OwnArgument& argument : kOwnArguments) {
@@ -649,11 +660,8 @@ class Spelling {
       const json* value = args_.find(name.c_str());
       if (value == nullptr) continue;
       if (!is_among(trainer_.arguments, argument.of)) {
-        std::string classes(argument.of);
-        for (std::size_t at = classes.rfind(' '), i = 0; at != std::string::npos; at = classes.rfind(' ', at - 1), ++i)
-          classes.replace(at, 1, i == 0 ? " and " : ", ");
         args_.fail_found(name.c_str(), "inconsistent",
-                         "it is an argument of trl's " + classes + ", and " + std::string(trainer_.arguments) +
+                         "it is an argument of " + owners(argument) + ", and " + std::string(trainer_.arguments) +
                              " has none of that name: leave it out");
         continue;
       }

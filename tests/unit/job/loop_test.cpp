@@ -74,6 +74,12 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   CHECK(error.message ==
         "found 1024; it is an argument of trl's SFTConfig, DPOConfig, KTOConfig, RewardConfig and ORPOConfig, and "
         "TrainingArguments has none of that name: leave it out");
+  CHECK(trainer(R"({"pref_ftx": 0.1})").message ==
+        "found 0.1; it is an argument of LLaMA-Factory's FinetuningArguments, and TrainingArguments has none of that "
+        "name: leave it out");
+  CHECK(trainer(R"({"ld_alpha": 0.1})").message ==
+        "found 0.1; it is an argument of trl's DPOConfig and LLaMA-Factory's FinetuningArguments, and "
+        "TrainingArguments has none of that name: leave it out");
   error = trainer(R"({"optim": "galore_adamw"})");
   CHECK(error.code == "inconsistent");
   error = trainer(R"({"use_cpu": true})");
@@ -86,8 +92,9 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   CHECK(error_in(looped(R"("trl.GRPOTrainer")")).pointer == "/training/loop");
   CHECK(error_in(looped(R"({"name": "llava.LLaVATrainer", "args": {"mm_projector_lr": 2e-5}})")).code ==
         "not-modelled");
-  CHECK(error_in(R"({"version": 1, "model": {"preset": "t5-small"}, "training": {"loop": "transformers.Trainer"}})")
-            .code == "not-modelled");
+  CHECK(
+      error_in(R"({"version": 1, "model": {"preset": "qwen2-audio-7b"}, "training": {"loop": "transformers.Trainer"}})")
+          .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
   CHECK(error.pointer == "/training/loop/compute_metrics");
