@@ -208,6 +208,12 @@ class Gemma4 : public LanguageModel {
     if (inputs.rows != nullptr && inputs.rows->are_packed())
       refusal = Error{"not-modelled", "/data/images_per_sample",
                       "found images in samples that are packed, which is not supported yet: expected 0"};
+    const bool is_flash = language_model_.masked == MaskedBy::flash_attention;
+    if (inputs.rows != nullptr &&
+        (inputs.rows->are_packed() || (is_flash && inputs.rows->are_padded(inputs.input_ids.size(1)))))
+      refusal = Error{
+          "not-modelled", "/data/images_per_sample",
+          "found images in samples that are packed, or padded with flash-attn, which is not supported yet: expected 0"};
   }
   void complete(ModelInputs& batch) override { make_images(batch, data_.images_per_sample); }
 
