@@ -287,7 +287,7 @@ class Answers(DeviceValues):
         self.rope_masks = 0
         self.attended: list[int] = []  # tokens of each row that are no padding
         self.padded = self.packed = False
-        self.targets = spec["data"].get("targets")
+        self.targets, self.whole = spec["data"].get("targets"), spec["data"].get("whole", False)
         self.masked: set[int] = set()  # widths of the text's masks
         self.valid: tuple[int, int] | None = None
         self.width = 0
@@ -322,7 +322,7 @@ class Answers(DeviceValues):
 
     def count(self, mask: Any) -> int | None:
         """How many are true in a mask of samples, or of the tokens of all samples or of some."""
-        if (counted := self.found_of_media.get(tuple(mask.shape))) is not None:
+        if (counted := self.found_of_media.get(tuple(mask.shape))) is not None or self.whole:
             return counted
         if self.attended and mask.dim() == 1 and is_called_by("get_rope_index"):
             self.rope_masks += 1  # of each row its tokens, their types and their positions; to ask the frame would keep its names
@@ -551,10 +551,13 @@ class Samples:
         if (seen := out.get("cross_attention_mask")) is not None:  # of each token
             out["cross_attention_mask"] = seen.expand(-1, out["input_ids"].shape[1], -1, -1).contiguous()
 
+    def rows_of(self, count: int | None) -> list[list[int]]:
+        return self.rows if count is None else [self.rows[i % len(self.rows)] for i in range(count)]
+
     def dataset(self, count: int | None = None) -> Any:
         import torch
 
-        rows, sample = self.rows[:count], self.sample
+        rows, sample = self.rows_of(count), self.sample
 
         class Rows(torch.utils.data.Dataset):
             def __len__(self) -> int:
@@ -570,12 +573,12 @@ class Samples:
         import datasets
 
         if self.kind == "sft":
-            samples = [self.sample(row) for row in self.rows[:count]]
+            samples = [self.sample(row) for row in self.rows_of(count)]
             columns = {key: [sample[key].tolist() for sample in samples] for key in ("input_ids", "labels")}
             if self.data.get("packed"):
-                columns["seq_lengths"] = self.rows[:count]
+                columns["seq_lengths"] = self.rows_of(count)
             return datasets.Dataset.from_dict(columns)
-        lengths = [n for (n,) in self.rows[:count]]
+        lengths = [n for (n,) in self.rows_of(count)]
         if self.data.get("image_token"):  # DataCollatorForVisionPreference reads texts: here, how many tokens they have
             least = self.data["image_token"][1]
             prompt = [max(n // 2, least) if self.data.get("labels") == "completion" else least for n in lengths]

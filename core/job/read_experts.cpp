@@ -81,14 +81,7 @@ void check_experts(ConfigReader& reader, const Job& job) {
     reader.object("training")
         .fail("loop", "not-modelled",
               "found a trainer of TRL, which adds the loss that balances experts; that is supported with SFTTrainer "
-              "and DPOTrainer (TRL 1.15 or later) and models of text only: expected that, transformers.Trainer or "
-              "\"step\"");
-  // Such evaluations were 512 bytes above the recorded ones, and it is not known yet why.
-  if ((adds_loss || traits.outputs_router_logits) && loop.is_trainer() && loop.eval_strategy != Every::no)
-    reader.object("training")
-        .fail("loop", "not-modelled",
-              "found evaluations and the loss that balances experts, which are not supported together yet: leave one "
-              "of them out");
+              "and DPOTrainer (TRL 1.15 or later): expected that, transformers.Trainer or \"step\"");
   if (traits.outputs_router_logits && (job.task == Task::inference || traits.classifies))
     reader.fail("model", "not-modelled",
                 "found output_router_logits in its config, which is supported with the training of language models "

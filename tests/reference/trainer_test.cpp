@@ -55,7 +55,7 @@ TEST_CASE("Loops by hand are real PyTorch's to the byte: weights and autocast ap
 }
 
 TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("hf_trainer.jsonl", 159);
+  check_cases("hf_trainer.jsonl", 173);
 }
 
 TEST_CASE("Steps of LLaMA-Factory's trainers of preferences are the real ones' to the byte", "[reference][trainer]") {
@@ -86,11 +86,11 @@ TEST_CASE("Trainers' steps with 4-bit weights are the real ones' to the byte", "
 
 TEST_CASE("Trainers' steps of models with images or audio are the real ones' to the byte, padded and not",
           "[reference][trainer]") {
-  check_cases("vision.jsonl", 279);
+  check_cases("vision.jsonl", 296);
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("sft.jsonl", 98);
+  check_cases("sft.jsonl", 100);
 }
 
 TEST_CASE("Steps with noise on the embeddings are the real ones' to the byte", "[reference][trainer]") {
@@ -102,7 +102,7 @@ TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to
 }
 
 TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("dpo.jsonl", 39);
+  check_cases("dpo.jsonl", 41);
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {
