@@ -14,6 +14,7 @@
 #include "rounding.h"
 #include "sort_by.h"
 #include "tensor/kernel.h"
+#include "tensor/node.h"
 
 namespace oometer {
 
@@ -382,20 +383,24 @@ void FullyShard::reshard(Group& group) {
 }
 
 /// Of a head that is a group by itself and is not called: TRL gathers it as its optimizer has it (_to_replicate_tensor,
-/// torch/distributed/tensor/placement_types.py).
+/// torch/distributed/tensor/placement_types.py), and its gradient is this rank's rows of the whole one, which no other
+/// rank adds to (_replicate_to_shard).
 Tensor FullyShard::full_tensor(const Tensor& parameter) {
   for (const Group& group : groups_)
     for (const Shard& shard : group.shards) {
       const Tensor& full = shard.full.tensor;
       if (full.get() != parameter.get()) continue;
       if (group.is_unsharded || context_.stopped) return parameter;
-      if (config_.cpu_offload || full->leaf_requires_grad) {
-        refusal_ = Error{"not-modelled", "/parallel/strategy",
-                         std::string("found a head that is an FSDP group by itself, and is ") +
-                             (config_.cpu_offload ? "on the host, where TRL then computes the loss" : "trained") +
-                             ", which is not supported yet; expected fsdp1, ddp or deepspeed"};
+      if (config_.cpu_offload) {
+        refusal_ =
+            Error{"not-modelled", "/parallel/strategy",
+                  "found a head that is an FSDP group by itself, and is on the host, where TRL then computes the "
+                  "loss, which is not supported yet; expected fsdp1, ddp or deepspeed"};
         return parameter;
       }
+      Record record(Op::all_gather,
+                    [](Backward& b) { b.give(0, empty(b.context, Op::clone, b.input_sizes(0), b.grad().dtype())); },
+                    {&shard.local});
       const NoGrad no_grad(context_);
       const ModuleScope scope(context_, shard.full.module);
       Tensor part;  // _maybe_pad_tensor
@@ -404,7 +409,7 @@ Tensor FullyShard::full_tensor(const Tensor& parameter) {
       const Tensor whole =
           empty(context_, Op::empty, {checked_product(shard.padded, world_)}, shard.local.dtype(), Role::parameter);
       collective(context_, Op::all_gather, whole.nbytes(), whole.dtype(), world_);
-      return alias(whole, full.sizes(), contiguous_strides(full.sizes()));
+      return record.output(alias(whole, full.sizes(), contiguous_strides(full.sizes())));
     }
   return parameter;
 }
