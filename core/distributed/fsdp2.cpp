@@ -49,9 +49,11 @@ std::int64_t chunk_cat_metadata(const std::vector<std::int64_t>& chunks, bool is
 
 }  // namespace
 
-FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel)
+FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
+                       std::uint8_t root)
     : TrainingStrategy(context, model, training),
       config_(parallel.fsdp),
+      root_(root),
       world_(parallel.world_size()),
       rank_(parallel.rank.value_or(0)) {}  // no rank has more rows than the first
 
@@ -77,8 +79,9 @@ DType FullyShard::accumulated_dtype(const Shard& shard) const {
 /// model does not find.
 void FullyShard::make_accelerates_groups(std::vector<ModuleId>& wrapped) {
   const std::vector<ModuleRecord>& modules = context_.log.modules;
+  const ModuleId end = context_.log.end_of(model_.root);
   const auto named = [&](std::string_view name) {
-    for (ModuleId id = 1; id < modules.size(); ++id)
+    for (ModuleId id = model_.root + 1; id < end; ++id)
       if (modules[id].name == name && modules[id].index < 0) return id;
     return model_.root;
   };
@@ -92,7 +95,7 @@ void FullyShard::make_accelerates_groups(std::vector<ModuleId>& wrapped) {
   const bool is_tied = std::none_of(model_.parameters.begin(), model_.parameters.end(),
                                     [&](const Parameter& p) { return p.module == head; });
   std::vector<ModuleId> tail;
-  for (ModuleId id = 1; id < modules.size() && !training_.has_adapters(); ++id) {
+  for (ModuleId id = model_.root + 1; id < end && !training_.has_adapters(); ++id) {
     const ModuleRecord& parent = modules[modules[id].parent];
     const bool is_in_base = parent.name == std::string_view("model") && context_.log.is_root(parent.parent);
     if (is_in_base && std::string_view(modules[id].type).find("Norm") != std::string_view::npos) tail.assign(1, id);
@@ -113,7 +116,7 @@ void FullyShard::make_accelerates_groups(std::vector<ModuleId>& wrapped) {
   for (const ModuleId module : tail) group_of_[module] = groups_.size();
   groups_.emplace_back().modules = tail;
   groups_.back().reshards_after_forward = false;
-  for (ModuleId id = 1; id < modules.size(); ++id) {
+  for (ModuleId id = model_.root + 1; id < end; ++id) {
     if (id == embeddings || std::find(tail.begin(), tail.end(), id) != tail.end())
       wrapped[id] = id;
     else if (!group_of_.contains(id))
@@ -128,7 +131,7 @@ void FullyShard::place(Group& group, const std::vector<ModuleId>& wrapped) {
     const ModuleScope scope(context_, shard.full.module);
     const Tensor& full = shard.full.tensor;
     if (has_memory(full)) continue;
-    if (config_.param_dtype && full->leaf_requires_grad) full->dtype = DType::float32;
+    if (config_.by_accelerate && config_.param_dtype && full->leaf_requires_grad) full->dtype = DType::float32;
     replace_data(full, empty(context_, Op::parameter, full.sizes(), full.dtype(), Role::parameter));
   }
   for (const Buffer& buffer : model_.buffers) {
@@ -210,7 +213,7 @@ void FullyShard::initialize() {
     if (group.modules.size() > 1) sort_by(group.shards, place_of);
     put_originals_first(group.shards, context_.log, training_,
                         [](const Shard& shard) -> const Parameter& { return shard.full; });
-    if (config_.by_accelerate) place(group, wrapped);
+    place(group, wrapped);
     for (const Shard& shard : group.shards)
       for (std::size_t i = 0; i < held_.size(); ++i)
         if (const Tensor& full = shard.full.tensor; held_[i] == shard.full.module)
@@ -299,7 +302,7 @@ void FullyShard::unshard(Group& group) {
     group.gathered = empty(context_, Op::empty, {0}, DType::uint8);
     return;
   }
-  const Scoped<std::uint8_t> stream(context_.stream, kCopyInStream);
+  const Scoped<std::uint8_t> stream(context_.stream, own_stream(kCopyInStream));
   const ModuleScope scope(context_, group.modules.front());
   std::int64_t numel = 0, cast = 0, bytes = 0;
   const DType dtype = gathered_dtype(group.shards.front());
@@ -518,7 +521,7 @@ void FullyShard::post_backward(Group& group) {
       std::any_of(gradients.begin(), gradients.end(), [&](const Tensor& g) { return g.dtype() != first; });
   { const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks, is_mixed)); }
   gradients.clear();
-  const Scoped<std::uint8_t> stream(context_.stream, kReduceScatterStream);
+  const Scoped<std::uint8_t> stream(context_.stream, own_stream(kReduceScatterStream));
   Tensor output = empty(context_, Op::empty, {numel}, dtype);
   share(output, 1);
   collective(context_, Op::reduce_scatter, reduce_scatter_input_.nbytes(), dtype, world_);

@@ -17,7 +17,9 @@ namespace oometer {
 /// gathered in one buffer and copied out of that. The collectives themselves allocate nothing.
 class FullyShard final : public TrainingStrategy, private ModuleListener, private GradientListener {
  public:
-  FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel);
+  /// `root`: how many models were wrapped before this one.
+  FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
+             std::uint8_t root = 0);
   ~FullyShard() override;
 
   void initialize() override;
@@ -70,6 +72,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   /// It takes the gradients after_backward; here it only learns that they exist.
   void gradient_ready(const Tensor&) override {}
 
+  std::uint8_t own_stream(int stream) const { return static_cast<std::uint8_t>(stream + kStreams * root_); }
   Group& group_of(ModuleId module) { return groups_[group_of_.at(module)]; }
 
   void make_accelerates_groups(std::vector<ModuleId>& wrapped);
@@ -88,7 +91,9 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   DType gathered_dtype(const Shard& shard) const;
   DType accumulated_dtype(const Shard& shard) const;
 
+  static constexpr int kStreams = 2;  ///< of an FSDPCommContext, which each root has
   const FsdpConfig& config_;
+  const std::uint8_t root_;
   std::int64_t world_, rank_;
   std::vector<Group> groups_;                 ///< the model's last, as it is wrapped last
   std::map<ModuleId, std::size_t> group_of_;  ///< by block

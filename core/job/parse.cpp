@@ -119,13 +119,17 @@ void check_reference(ConfigReader& job_reader, Job& job) {
 [[gnu::noinline]] void check_trl_on_several_gpus(ConfigReader& reader, const Job& job) {
   const bool is_fsdp = job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2;
   const LoopConfig& loop = job.training.loop;
+  const bool has_own_reference = !job.training.has_adapters() || job.model.reference == Reference::copy;
   // prepare_fsdp (trl 1.16, models/utils.py) wraps the reference as a model of its own.
   if (is_fsdp && loop.name == LoopName::dpo &&
-      (!job.training.has_adapters() || job.model.reference == Reference::copy || loop.precompute_ref_log_probs))
+      (loop.precompute_ref_log_probs ||
+       (has_own_reference && (job.parallel.strategy == Strategy::fsdp1 || job.parallel.fsdp.cpu_offload))))
     reader.object("training")
         .fail("loop", "not-modelled",
-              "found trl.DPOTrainer under FSDP with a reference that is a model of its own, or was one, which is not "
-              "supported yet; expected adapters, whose policy without them is the reference, or ddp or deepspeed");
+              std::string("found trl.DPOTrainer under ") +
+                  (job.parallel.fsdp.cpu_offload && !loop.precompute_ref_log_probs ? "FSDP on the host" : "FSDP") +
+                  " with a reference that is a model of its own, or was one, which is not supported yet; expected "
+                  "adapters, whose policy without them is the reference, or fsdp2 without offload, ddp or deepspeed");
   if ((loop.name == LoopName::kto || loop.name == LoopName::reward || loop.name == LoopName::orpo) && is_fsdp)
     reader.object("training")
         .fail("loop", "not-modelled",

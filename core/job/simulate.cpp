@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "distributed/deepspeed.h"
+#include "distributed/fsdp2_reference.h"
 #include "distributed/strategy.h"
 #include "distributed/zero_offload.h"
 #include "generation/generate.h"
@@ -68,7 +69,7 @@ bool cuts_at_construction(const ParallelConfig& parallel) {
 }
 
 /// The second model of a preference loop: from_pretrained, then accelerate's prepare_model, or trl's prepare_deepspeed,
-/// which cuts it under ZeRO-3 only.
+/// which cuts it under ZeRO-3 only, or prepare_fsdp.
 std::unique_ptr<Model> reference_of(const Job& job, Context& context, const DataConfig& data, ModelOptions options) {
   const LoopConfig& loop = job.training.loop;
   const bool has_adapters = job.training.has_adapters();
@@ -94,7 +95,12 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
   std::unique_ptr<Model> reference = build_model(context, job.model.config, data, options);
   context.stopped = false;
   context.log.modules[root].name = "reference";
-  move_to_device(context, reference->parameters, reference->buffers);
+  if (job.parallel.strategy == Strategy::fsdp2)
+    reference->around = [shards =
+                             std::make_shared<FullyShardedReference>(context, *reference, job.training, job.parallel)](
+                            const ModelInputs& inputs) { return (*shards)(inputs); };
+  else
+    move_to_device(context, reference->parameters, reference->buffers);
   return reference;
 }
 

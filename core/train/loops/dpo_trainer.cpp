@@ -189,7 +189,8 @@ void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& log
   const auto gathered = [this](const Tensor& x) { return sum_all(gather(x)); };  // gather_for_metrics(x).sum()
   const auto ratio = [](const Tensor& part, const Tensor& of) {                  // (part / of).item() if of > 0
     { const Tensor is_any = pointwise(Op::gt, {&of}, DType::boolean); }
-    const Tensor mean = pointwise(Op::div, {&part, &of}, DType::float32);
+    const Tensor mean =
+        pointwise(Op::div, {&part, &of}, is_floating_point(part.dtype()) ? part.dtype() : DType::float32);
   };
   // Names that Python holds until compute_loss returns.
   Tensor entropy_sum, total_tokens, total_sum;

@@ -167,15 +167,7 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
 void HfTrainer::return_outputs(ModelOutputs& outputs) {
   FusedCausalLMOutput* const fused = fused_output();
   if (!fused || !fused->loss) return strategy_.after_forward(outputs);
-  fused->loss.reset();  // the model's, which `outputs` has
-  std::vector<Tensor*> members;
-  for (Tensor* member : {&fused->log_probs, &fused->entropy, &fused->mean_logits, &fused->is_top1, &fused->label_mask})
-    if (*member) members.push_back(member);
-  const std::size_t before = outputs.others.size();
-  for (Tensor* member : members) outputs.others.push_back(std::move(*member));
-  strategy_.after_forward(outputs);
-  fused->loss = outputs.loss;
-  for (std::size_t i = 0; i < members.size(); ++i) *members[i] = outputs.others[before + i];
+  after_fused_forward(strategy_, *fused, outputs);
 }
 
 ModelOutputs HfTrainer::call_model(Model& model, const ModelInputs& inputs) {

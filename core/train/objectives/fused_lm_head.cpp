@@ -1,9 +1,12 @@
 #include "train/objectives/fused_lm_head.h"
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "ops/ops.h"
 #include "tensor/kernel.h"
+#include "train/step.h"
 
 namespace oometer {
 
@@ -46,6 +49,18 @@ Tensor FusedLmHead::of_hidden_states(const Tensor& hidden_in, const Linear& lm_h
   result.loss = div(total, count);
   output = std::move(result);
   return output.loss;
+}
+
+void after_fused_forward(TrainingStrategy& wrapper, FusedCausalLMOutput& fused, ModelOutputs& outputs) {
+  fused.loss.reset();  // the model's, which `outputs` has
+  std::vector<Tensor*> members;
+  for (Tensor* member : {&fused.log_probs, &fused.entropy, &fused.mean_logits, &fused.is_top1, &fused.label_mask})
+    if (*member) members.push_back(member);
+  const std::size_t before = outputs.others.size();
+  for (Tensor* member : members) outputs.others.push_back(std::move(*member));
+  wrapper.after_forward(outputs);
+  fused.loss = outputs.loss;
+  for (std::size_t i = 0; i < members.size(); ++i) *members[i] = outputs.others[before + i];
 }
 
 }  // namespace oometer

@@ -7,6 +7,9 @@
 
 namespace oometer {
 
+struct ModelOutputs;
+class TrainingStrategy;
+
 /// What a model with TRL's fused head returns in place of logits; the fields are [b, s - 1], zero where the label is
 /// -100.
 struct FusedCausalLMOutput {
@@ -31,5 +34,8 @@ class FusedLmHead : public LossFunction {
  private:
   LogProbOutputs outputs_;
 };
+
+/// A wrapper's forward ends around a model with such a head: `fused` is returned, of which `outputs` has the loss.
+void after_fused_forward(TrainingStrategy& wrapper, FusedCausalLMOutput& fused, ModelOutputs& outputs);
 
 }  // namespace oometer
