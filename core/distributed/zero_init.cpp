@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/ops.h"
 #include "rounding.h"
 #include "tensor/kernel.h"
 #include "tensor/tensor_list.h"
@@ -60,15 +61,20 @@ void release_parameter(ZeroParameter& parameter) {
   parameter.status = ZeroParameter::Status::not_available;
 }
 
-ZeroInit::ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t world)
-    : context_(context), config_(config), world_(world) {
+ZeroInit::ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t world, DType dtype)
+    : context_(context), config_(config), world_(world), dtype_(dtype) {
   context.construction = this;
   context.zero_3_linear = config.memory_efficient_linear;
 }
 
 ZeroInit::~ZeroInit() { context_.construction = nullptr; }
 
+/// What is made in another type is cast (zero_wrapper_for_fp_tensor_constructor).
 void ZeroInit::parameter_made(const Tensor& parameter, ModuleId module) {
+  if (parameter.dtype() != dtype_) {
+    const NoGrad no_grad(context_);
+    replace_data(parameter, to(parameter, dtype_));
+  }
   pending_.push_back({parameter, module, 0, 0, {}, {}, {}});
 }
 

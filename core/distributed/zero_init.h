@@ -26,7 +26,8 @@ struct ZeroParameter {
 /// ZeRO-3: each module's parameters are cut as soon as its constructor is through. Lives while the model is built.
 class ZeroInit final : public ConstructionListener {
  public:
-  ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t world);
+  /// `dtype`: of the engine's precision.
+  ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t world, DType dtype);
   ~ZeroInit() override;
 
   /// The model is there. Its parameters, in the order in which they were cut.
@@ -40,6 +41,7 @@ class ZeroInit final : public ConstructionListener {
   Context& context_;
   const DeepSpeedConfig& config_;
   std::int64_t world_;
+  DType dtype_;
   std::vector<ZeroParameter> pending_, done_;
 };
 

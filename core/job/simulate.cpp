@@ -83,7 +83,7 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
   const std::size_t root = context.log.modules.size();
   if (cuts_at_construction(job.parallel)) {
     const DeepSpeedConfig config = job.parallel.deepspeed.of_reference();
-    ZeroInit zero_init(context, config, job.parallel.world_size());
+    ZeroInit zero_init(context, config, job.parallel.world_size(), options.dtype);
     std::unique_ptr<Model> reference = build_model(context, job.model.config, data, options);
     context.log.modules[root].name = "reference";
     reference->around = [offload = std::make_shared<DeepSpeedZeRoOffload>(
@@ -220,7 +220,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   {
     std::unique_ptr<ZeroInit> zero_init;
     if (cuts_at_construction(job.parallel))
-      zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size());
+      zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size(), options.dtype);
     const DataConfig data = full_batch_of(job);
     // ZeRO's Init and bitsandbytes take each weight to the device.
     const bool on_host = job.training.loop.loads_on_host && !zero_init && !quantizer;

@@ -40,7 +40,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family arcee = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
+extern const Family arcee =
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -66,6 +66,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<TextConfig>());
   t.generates = false;  // a layer's eager weights live until the next one returns
   t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
+  allow_compared(t, {Feature::fsdp});
   return t;
 }
 

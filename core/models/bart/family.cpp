@@ -98,6 +98,7 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
 ModelTraits bart_traits(const FamilyConfig& config) {
   const auto& c = config.as<BartConfig>();
   ModelTraits t = encoder_traits(c, "model");
+  t.allow({Feature::zero3});
   t.takes_targets = true;
   t.ties_embeddings = true;
   // peft 0.21, utils/constants.py

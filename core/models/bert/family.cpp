@@ -40,6 +40,9 @@ ModelTraits bert_traits(const FamilyConfig& config) {
   t.ia3_targets = {"key", "value", "output.dense"};
   t.ia3_feedforward = {"output.dense"};
   t.no_split_modules = {c.names->embeddings, c.names->layer};
+  // Where zero.Init cuts the bias that a head shares with its decoder was not found but in these.
+  const bool has_compared_head = c.names->is_electra || (c.names->has_roberta_heads && !c.names->head_first);
+  if (c.head != EncoderHead::masked_lm || has_compared_head) t.allow({Feature::zero3});
   if (c.head == EncoderHead::masked_lm) t.allow({Feature::fsdp});
   return t;
 }
@@ -47,8 +50,7 @@ ModelTraits bert_traits(const FamilyConfig& config) {
 ModelTraits own_encoder_traits(const FamilyConfig& config) {
   ModelTraits t = bert_traits(config);
   t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};
-  for (const Feature feature : {Feature::fsdp, Feature::zero3})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -216,7 +216,11 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   return c;
 }
 
-ModelTraits traits(const FamilyConfig& config) { return encoder_traits(config.as<DistilBertConfig>(), "distilbert"); }
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = encoder_traits(config.as<DistilBertConfig>(), "distilbert");
+  t.allow({Feature::zero3});
+  return t;
+}
 
 }  // namespace
 

@@ -304,6 +304,7 @@ class EmbeddingGemma2TextModel : public EncoderModel {
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<EmbeddingGemma2Config>();
   ModelTraits t = encoder_traits(c, "");
+  t.allow({Feature::zero3, Feature::fsdp});
   t.no_split_modules = {kLayer};
   t.refuse(Feature::lengths, "not-modelled", "this is not supported yet with " + t.class_name);
   if (std::max(c.sliding_head_dim, c.global_head_dim) > 256)

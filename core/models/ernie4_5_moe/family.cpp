@@ -44,7 +44,8 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-/// Ernie4_5_MoeTopKRouter: in float32 whatever autocast says. So are its parameters, of which the bias does not train.
+/// Ernie4_5_MoeTopKRouter: in float32 whatever autocast says. So are its parameters, but in zero.Init; the bias does
+/// not train.
 struct StaticsRouter {
   StaticsRouter(Builder at, const TextConfig& c)
       : top_k(c.experts.num_experts_per_tok), router_logits(c.experts.router_logits) {
@@ -72,7 +73,8 @@ struct StaticsRouter {
       const Scoped<bool> without_autocast(context.autocast.enabled, false);
       {
         const Tensor input = to(hidden_states, DType::float32);
-        routing.router_logits = linear(input, values("weight", weight), {});
+        const Tensor as_float = to(values("weight", weight), DType::float32);
+        routing.router_logits = linear(input, as_float, {});
       }
       Tensor routing_weights = softmax(routing.router_logits, DType::float32);
       {

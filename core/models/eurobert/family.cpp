@@ -189,7 +189,11 @@ class EuroBertFor : public EncoderModel {
   Linear dense_, out_;
 };
 
-ModelTraits traits(const FamilyConfig& config) { return encoder_traits(config.as<EuroBertConfig>(), "model"); }
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = encoder_traits(config.as<EuroBertConfig>(), "model");
+  t.allow({Feature::zero3, Feature::fsdp});
+  return t;
+}
 
 }  // namespace
 

@@ -28,6 +28,7 @@ ModelTraits traits(const FamilyConfig& config) {
   for (const Feature feature : {Feature::inference, Feature::flash_attention_2, Feature::no_grad})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.generates = false;
+  t.allow({Feature::fsdp});
   return t;
 }
 

@@ -31,6 +31,7 @@ ModelTraits traits(const FamilyConfig& config) {
   if (c.names == &kGemma4UnifiedNames) return t;  // of which no rank was recorded
   t.allow({Feature::fsdp, Feature::zero3});
   allow_gemma4_liger(t, c);
+  t.allow({Feature::quantization, Feature::fsdp, Feature::zero3});
   return t;
 }
 

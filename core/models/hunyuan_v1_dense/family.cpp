@@ -50,7 +50,8 @@ AttentionParts hunyuan_attention(const LlamaClassNames& names) {
 }
 
 namespace family {
-extern const Family hunyuan_v1_dense = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::liger>);
+extern const Family hunyuan_v1_dense =
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::liger, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -80,7 +80,7 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-/// HunYuanMoEV1Gate: its projection is float32 whatever the model is.
+/// HunYuanMoEV1Gate: its projection is float32 whatever the model is, but in zero.Init.
 struct FloatGate {
   FloatGate(const Builder& at, const TextConfig& c) : top_k(c.experts.num_experts_per_tok), module(at.module) {
     Builder as_float = at;
@@ -91,7 +91,7 @@ struct FloatGate {
   Routing operator()(const Tensor& hidden_in) const {
     ModuleCall call(hidden_in.context(), module);
     Tensor hidden_states = call.argument(hidden_in);
-    hidden_states = to(hidden_states, DType::float32);
+    if (wg.weight.dtype() == DType::float32) hidden_states = to(hidden_states, DType::float32);
     Routing routing;
     routing.router_logits = wg(hidden_states);
     Tensor routing_weights = softmax(routing.router_logits, DType::float32);
@@ -163,6 +163,8 @@ ModelTraits traits(const FamilyConfig& config) {
 
 namespace family {
 extern const Family hunyuan_v1_moe = mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits);
+extern const Family hunyuan_v1_moe =
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::zero3>);
 }  // namespace family
 
 }  // namespace oometer

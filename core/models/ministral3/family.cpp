@@ -77,8 +77,8 @@ DecoderParts ministral3_parts(const TextConfig& config, const ModelOptions& opti
 }
 
 namespace family {
-extern const Family ministral3 =
-    text_family<read_ministral3_config, ministral3_parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
+extern const Family ministral3 = text_family<read_ministral3_config, ministral3_parts>(
+    kClasses, kBlocks, traits_with<Feature::quantization, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -79,7 +79,11 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   return c;
 }
 
-ModelTraits traits(const FamilyConfig& config) { return encoder_traits(config.as<ModernBertConfig>(), "model"); }
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = encoder_traits(config.as<ModernBertConfig>(), "model");
+  t.allow({Feature::zero3});
+  return t;
+}
 
 }  // namespace
 

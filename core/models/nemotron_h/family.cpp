@@ -212,6 +212,7 @@ struct Block : public DecoderLayer {
     const ModuleScope scope(residual.context(), module);
     Tensor hidden_states;
     {
+      if (auto* const modules = residual.context().modules) modules->read(norm.weight);  // its dtype
       const Tensor cast = to(residual, norm.weight.dtype());
       hidden_states = norm(cast);
     }
@@ -242,7 +243,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<NemotronHConfig>();
   ModelTraits t = recurrent_traits(c);
   t.lora_targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
-  t.allow({Feature::quantization, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   t.has_experts = std::find(c.kinds.begin(), c.kinds.end(), Mixer::experts) != c.kinds.end();
   return t;
 }

@@ -99,7 +99,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_idle_parts = true;  // audio_bos_eos_token
   t.no_split_modules = {"Qwen2_5OmniDecoderLayer", "Qwen2_5OmniVisionBlock", "Qwen2_5OmniAudioEncoder",
                         "Qwen2_5OmniVisionEncoder", "Qwen2_5OmniAudioEncoderLayer"};
-  t.allow({Feature::quantization});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   return t;
 }
 

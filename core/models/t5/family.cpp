@@ -58,6 +58,7 @@ FamilyConfig read_t5_config(ConfigReader& reader, const T5ClassNames& names) {
 ModelTraits t5_traits(const FamilyConfig& config) {
   const auto& c = config.as<T5Config>();
   ModelTraits t = encoder_traits(c, "");
+  t.allow({Feature::zero3});
   t.takes_targets = true;
   t.ties_embeddings = c.tie_word_embeddings;
   // peft 0.21, utils/constants.py
