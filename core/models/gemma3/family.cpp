@@ -37,8 +37,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.liger.lacks.layer_norm = false;
   t.liger.swiglu = c.text.hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP
   t.liger.ignores.cross_entropy = true;  // it replaces nn.CrossEntropyLoss, and the class's loss is the function
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
-  t.liger.cross_entropy = false;  // it replaces nn.CrossEntropyLoss, and the class's loss is the function
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)

@@ -50,11 +50,8 @@ ModelTraits traits(const FamilyConfig& config) {
   else
     t.no_split_modules = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer", "Gemma4VisionPatchEmbedder",
                           "Gemma4AudioLayer"};
-  t.allow({Feature::quantization, Feature::fsdp, Feature::zero3, Feature::packing});
-  refuse_generate_options(t);
   t.allow({Feature::quantization, Feature::fsdp, Feature::zero3, Feature::image_preferences, Feature::packing});
-  t.refuse(Feature::generate_options, "not-modelled",
-           "only one answer with the usual cache is supported yet with " + t.class_name);
+  refuse_generate_options(t);
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (std::max(c.text.head_dim, c.text.global_head_dim) > 256)

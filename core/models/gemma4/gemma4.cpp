@@ -202,12 +202,6 @@ class Gemma4 : public LanguageModel {
       refusal = Error{"not-modelled", "/training/attention",
                       "found eager, which is not supported yet for prompts with images of a model that hears, too: "
                       "expected sdpa"};
-    const bool are_rows =
-        inputs.rows != nullptr && (inputs.rows->are_padded(inputs.input_ids.size(1)) || inputs.rows->are_packed());
-    if (are_rows)
-    if (inputs.rows != nullptr && inputs.rows->are_packed())
-      refusal = Error{"not-modelled", "/data/images_per_sample",
-                      "found images in samples that are packed, which is not supported yet: expected 0"};
     const bool is_flash = language_model_.masked == MaskedBy::flash_attention;
     if (inputs.rows != nullptr &&
         (inputs.rows->are_packed() || (is_flash && inputs.rows->are_padded(inputs.input_ids.size(1)))))

@@ -27,11 +27,8 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Gemma4TextConfig>();
   ModelTraits t = text_traits(c);
   t.has_no_peft_targets();
-  t.allow({Feature::quantization});
-  if (c.names == &kGemma4UnifiedNames) return t;  // of which no rank was recorded
-  t.allow({Feature::fsdp, Feature::zero3});
-  allow_gemma4_liger(t, c);
   t.allow({Feature::quantization, Feature::fsdp, Feature::zero3});
+  if (c.names == &kGemma4Names) allow_gemma4_liger(t, c);
   return t;
 }
 

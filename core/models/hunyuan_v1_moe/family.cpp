@@ -154,7 +154,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }
 
 ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_with<Feature::liger>(config);
+  ModelTraits t = traits_with<Feature::zero3, Feature::liger>(config);
   t.liger.experts = true;
   return t;
 }
@@ -163,8 +163,6 @@ ModelTraits traits(const FamilyConfig& config) {
 
 namespace family {
 extern const Family hunyuan_v1_moe = mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits);
-extern const Family hunyuan_v1_moe =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::zero3>);
 }  // namespace family
 
 }  // namespace oometer

@@ -121,9 +121,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>(config);
-  for (const Feature feature : {Feature::lengths, Feature::packing})
-  for (const Feature feature : {Feature::inference, Feature::packing})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

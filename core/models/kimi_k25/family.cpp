@@ -36,9 +36,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::image_preferences});
   t.no_split_modules = {kKimiK25VisionLayer, kDeepseekV3.decoder_layer};
   t.has_no_liger();
-  for (const Feature feature : {Feature::packing, Feature::quantization, Feature::inference, Feature::generate_options,
-                                Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::mtla})
-  t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
   for (const Feature feature : {Feature::packing, Feature::quantization, Feature::headinfer, Feature::quantized_cache,
                                 Feature::turn_images, Feature::mtla})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

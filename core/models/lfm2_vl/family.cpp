@@ -35,10 +35,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.insert(t.no_split_modules.end(), {kBlocks[0], kBlocks[1]});
   refuse_generate_options(t);
-  for (const Feature feature :
-       {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
-  for (const Feature feature : {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::inference,
-                                Feature::turn_images})
+  for (const Feature feature : {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for SigLIP 2: use sdpa");
   return t;

@@ -351,8 +351,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<Llama4Config>());
-  for (const Feature feature : {Feature::generate_options, Feature::lengths, Feature::packing})
-  for (const Feature feature : {Feature::inference, Feature::packing})
+  for (const Feature feature : {Feature::generate_options, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for Llama 4: use sdpa");
   t.allow({Feature::fsdp});

@@ -65,11 +65,9 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {kBlocks[0], c.text.names->decoder_layer, "SiglipVisionEmbeddings",
                         c.vision.family->encoder_layer};
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
   refuse_generate_options(t);
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.leave_liger_out();
   return t;

@@ -65,8 +65,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"Qwen3ASRAudioEncoderLayer"};
   for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::chunked_cross_entropy,
-       {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference, Feature::chunked_cross_entropy,
+       {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::chunked_cross_entropy,
         Feature::flash_attention, Feature::flash_attention_2, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});

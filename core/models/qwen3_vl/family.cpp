@@ -46,25 +46,17 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_experts = c.text.experts.num_experts != 0;
   t.balances_experts = c.text.experts.balances;
   t.outputs_router_logits = c.text.experts.outputs_router_logits;
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::packing});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
   if (c.of == &kQwen35) {
     t.allow({Feature::liger});
     t.liger.usual.rope = t.liger.usual.fused_linear_cross_entropy = false;
     t.liger.lacks.rope = t.liger.lacks.fused_linear_cross_entropy = true;
     t.liger.note =
-        "Liger is answered with \"fused_linear_cross_entropy\": false, which it needs here: with transformers 5 its "
-        "own "
-        "forward of this class stops (it reads rope_deltas, which have gone)";
+        "Liger's fused_linear_cross_entropy is left out, as it must be here: with transformers 5 its forward of this "
+        "class stops (it reads rope_deltas, which have gone)";
   } else {
     t.stop_at_liger(t.kNoLigerOutputs);
   }
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
-  if (c.of == &kQwen35)
-    t.refuse(Feature::liger, "inconsistent",
-             "liger-kernel 0.8.5 stops at " + t.class_name +
-                 " with transformers 5 (its forward reads rope_deltas, which have gone): leave it out");
-  else
-    t.refuse(Feature::liger, "inconsistent", liger_import_error(t));
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

@@ -150,10 +150,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.finetune = {{"feature_extractor"}, {}, {"feature_extractor"}};
   t.allow({Feature::finetune, Feature::flash_attention_2});
   for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing,
-                                Feature::quantization, Feature::chunked_cross_entropy, Feature::inference})
-  for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization, Feature::liger,
-        Feature::chunked_cross_entropy})
+                                Feature::quantization, Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.has_no_liger();
   return t;
