@@ -236,8 +236,7 @@ Result<Job> read_job(const json& document) {
     check_seen_preferences(reader, job);
   if (findings.error) return *findings.error;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
-  if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.is_trainer() ||
-      job.samples.are_given())
+  if (are_in_autocast(job.training.precision) || job.training.loop.is_trainer() || job.samples.are_given())
     job.data.pixel_dtype = DType::float32;
   if (traits.has_experts) check_experts(reader, job);
   if (traits.kernels != Kernels::torch) check_kernels(reader, job);

@@ -84,11 +84,11 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
       traits.casts_by_first_parameter)
     fsdp.fail_found("use_orig_params", "inconsistent",
                     traits.class_name + " fails in mixed precision without the original parameters; expected true");
-  if (precision == Precision::bf16_in_autocast && !config.by_accelerate)
+  if (are_in_autocast(precision) && !config.by_accelerate)
     fsdp.fail("", "not-modelled",
               "found FSDP with bf16 weights under autocast, which is not supported yet; expected training.precision "
               "bf16 or amp-bf16");
-  if (precision == Precision::amp_fp16) {
+  if (scales_gradients(precision)) {
     fsdp.fail("", "not-modelled",
               "GradScaler under FSDP is not supported yet; expected training.precision bf16 or amp-bf16");
   }

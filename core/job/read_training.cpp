@@ -158,7 +158,7 @@ Precision read_two_precisions(ConfigReader reader, Precision usual) {
   if (autocast && *autocast != DType::float32)
     reader.fail_found("autocast", "not-modelled",
                       "autocast to " + name_of(*autocast, kFloats) + " over weights in " + name_of(weights, kFloats) +
-                          " is not supported yet; expected fp32 weights, or bf16 for both");
+                          " is not supported yet; expected fp32 weights, or the same type for both");
   return usual;
 }
 
@@ -374,12 +374,12 @@ const char* lacking(const LigerConfig& liger, const LigerConfig& lacks) {
   return nullptr;
 }
 
-/// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama or its kin, with its defaults.
-LigerConfig read_liger(ConfigReader& training, const LoopConfig& loop, const ModelConfig& model,
-                       const Runtime& runtime) {
+/// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama or its kin, with its defaults. No first
+/// answer has any.
+[[gnu::noinline]] LigerConfig read_liger(ConfigReader& training, const LoopConfig& loop, const ModelConfig& model,
+                                         const Runtime& runtime) {
   constexpr const char* kKey = "liger";
   LigerConfig liger;
-  if (!training.has(kKey)) return liger;
   const bool is_object = training.is_object(kKey);
   if (!is_object && !training.boolean(kKey, false)) return liger;
   ConfigReader reader =
@@ -629,7 +629,7 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
   if (training.optimizer.rest.empty()) return;
   if (training.loop.is_trainer())
     reader.object("optimizer").fail("rest", "inconsistent", "found two optimizers, and a trainer takes one");
-  else if (training.precision == Precision::amp_fp16)
+  else if (scales_gradients(training.precision))
     reader.object("optimizer")
         .fail("rest", "not-modelled",
               "found two optimizers with fp16's GradScaler, which is not "
@@ -757,7 +757,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
   if (reader.has("peft")) training.peft = read_peft(reader, training, model, runtime);
-  training.liger = read_liger(reader, training.loop, model, runtime);
+  if (reader.has("liger")) training.liger = read_liger(reader, training.loop, model, runtime);
   if (training.liger.swiglu && model.traits().liger.experts && training.lora &&
       !training.lora->target_parameters.empty())
     reader.fail_found(

@@ -147,7 +147,7 @@ json write_training(const TrainingConfig& training, const ModelTraits& traits) {
   }
   if (training.stage != Stage::custom)  // they follow from it
     for (const char* key : {"freeze", "train_only", "no_grad"}) out.erase(key);
-  if (training.precision == Precision::bf16_in_autocast || training.loop.is_trl()) {
+  if (are_in_autocast(training.precision) || training.loop.is_trl()) {
     const std::optional<DType> autocast = autocast_dtype(training.precision);
     out["precision"] = {{"weights", name_of(weight_dtype(training.precision), kFloats)},
                         {"autocast", autocast ? json(name_of(*autocast, kFloats)) : json()}};

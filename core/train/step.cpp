@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "autograd/engine.h"
@@ -18,6 +19,7 @@ DType weight_dtype(Precision precision) {
     case Precision::bf16_in_autocast:
       return DType::bfloat16;
     case Precision::fp16:
+    case Precision::fp16_in_autocast:
       return DType::float16;
     case Precision::fp32:
     case Precision::amp_bf16:
@@ -33,6 +35,7 @@ std::optional<DType> autocast_dtype(Precision precision) {
     case Precision::bf16_in_autocast:
       return DType::bfloat16;
     case Precision::amp_fp16:
+    case Precision::fp16_in_autocast:
       return DType::float16;
     case Precision::fp32:
     case Precision::bf16:
@@ -59,7 +62,7 @@ void TrainingStrategy::initialize() {
 }
 
 void TrainingStrategy::backward(const Tensor& loss, bool) {
-  if (training_.precision != Precision::amp_fp16) return optimizer_->backward(loss);
+  if (!scales_gradients(training_.precision)) return optimizer_->backward(loss);
   // GradScaler.scale: its scale and growth tracker are made on first use (torch/amp/grad_scaler.py).
   if (!grad_scale_) {
     grad_scale_ = empty(context_, Op::scale, {}, DType::float32, Role::optimizer_state);
@@ -93,10 +96,32 @@ Tensor find_inf(Context& context, bool unscales) {
 
 }  // namespace
 
+namespace {
+
+bool has_gradients_in(const std::vector<Parameter>& parameters, DType dtype) {
+  return std::any_of(parameters.begin(), parameters.end(), [dtype](const Parameter& parameter) {
+    return parameter.tensor->grad && parameter.tensor->grad.dtype() == dtype;
+  });
+}
+
+}  // namespace
+
 void TrainingStrategy::step() {
   // torch/amp/grad_scaler.py: clipping wants unscaled gradients; a fused optimizer divides by the scale in its kernel.
   const bool fused = training_.optimizer.implementation == OptimizerImplementation::fused;
   const bool unscales = training_.max_grad_norm || !fused;
+  if (grad_scale_ && unscales) {
+    const auto stops = [&](DType dtype, const char* name, const char* why) {
+      if (has_gradients_in(model_.parameters, dtype))
+        model_.refusal = Error{"inconsistent", "/training/precision",
+                               std::string("found trained weights in ") + name +
+                                   " under autocast to fp16, at which PyTorch's GradScaler stops (" + why +
+                                   "); expected amp-fp16, whose weights are fp32, or adapters in fp32"};
+    };
+    stops(DType::float16, "fp16", "\"Attempting to unscale FP16 gradients.\"");
+    stops(DType::bfloat16, "bf16", "it has no kernel for their gradients");
+    if (model_.refusal) return;
+  }
   Tensor found_inf, sum_of_found, scale;
   if (grad_scale_) found_inf = find_inf(context_, unscales);
   if (training_.max_grad_norm) {

@@ -29,12 +29,12 @@ QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
 
 
 def precision_of(given: str | dict[str, str]) -> str:
-    """As a spec spells it; of types apart only weights in bf16 under autocast to it."""
+    """As a spec spells it; of types apart only weights in half precision under autocast to it."""
     if isinstance(given, str):
         return given.replace("-", "_")
-    if given != {"weights": "bf16", "autocast": "bf16"}:
+    if given not in ({"weights": "bf16", "autocast": "bf16"}, {"weights": "fp16", "autocast": "fp16"}):
         raise SystemExit(f"precision {given} is not recorded yet")
-    return "bf16_in_autocast"
+    return f"{given['weights']}_in_autocast"
 
 
 def config_of(model: dict[str, Any]) -> dict[str, Any]:

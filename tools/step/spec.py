@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 Spec = dict[str, Any]
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "amp_bf16": "float32", "amp_fp16": "float32", "bf16_in_autocast": "bfloat16"}
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "amp_bf16": "float32", "amp_fp16": "float32"}
+DTYPES |= {f"{half}_in_autocast": DTYPES[half] for half in ("bf16", "fp16")}
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "llava": "LlavaForConditionalGeneration",

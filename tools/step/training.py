@@ -29,8 +29,8 @@ def autocast(spec: Spec, device: str) -> Any:
     import torch
 
     precision = spec["train"]["precision"]
-    if precision == "bf16_in_autocast":
-        return torch.autocast(device, dtype=torch.bfloat16)
+    if precision.endswith("_in_autocast"):
+        return torch.autocast(device, dtype=getattr(torch, DTYPES[precision]))
     if not precision.startswith("amp_"):
         return contextlib.nullcontext()
     return torch.autocast(device, dtype=getattr(torch, DTYPES[precision[4:]]))
@@ -55,7 +55,7 @@ def make_scaler(spec: Spec, believe: bool = False) -> Any:
     """The GradScaler that HF Trainer has beside autocast to fp16. `believe`: what it finds in weights of no meaning stops no step."""
     import torch
 
-    if spec["train"]["precision"] != "amp_fp16":
+    if spec["train"]["precision"] not in ("amp_fp16", "fp16_in_autocast"):
         return None
     if believe:
 
