@@ -192,6 +192,7 @@ class EuroBertFor : public EncoderModel {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = encoder_traits(config.as<EuroBertConfig>(), "model");
   t.allow({Feature::zero3, Feature::fsdp});
+  t.no_split_modules = {kNames.decoder_layer};
   return t;
 }
 
