@@ -207,8 +207,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization, Feature::fsdp});
   if (!c.has_bos_token)  // the class's own is none, and generate then has a tensor less
     t.refuse(Feature::inference, "not-modelled", "generation without bos_token_id is not supported yet: set it");
-  t.refuse(Feature::generate_options, "not-modelled",
-           "only one answer with the usual cache is supported yet with " + t.class_name);
+  refuse_generate_options(t);
   for (const Feature feature : {Feature::flash_attention_2, Feature::lengths, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   refuse_flash_of_other_widths(t, c.latent);

@@ -196,8 +196,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(c);
   t.has_no_peft_targets();
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
-  t.refuse(Feature::generate_options, "not-modelled",
-           "only one answer with the usual cache is supported yet with " + t.class_name);
+  refuse_generate_options(t);
   t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   refuse_flash_of_other_widths(t, c.latent);
   return t;

@@ -106,8 +106,12 @@ Tensor mamba2_selective_state_update(const Tensor& state, const ScanInputs& in, 
 }  // namespace
 
 ChunkScan mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
-  if (has(in.dt.context().behaviours.kernels, Kernels::mamba2))
-    return mamba_chunk_scan_combined(in.hidden_states, in.b, chunk);
+  const bool return_final_states = in.dt.context().past_key_values != nullptr;
+  if (has(in.dt.context().behaviours.kernels, Kernels::mamba2)) {
+    ChunkScan scan = mamba_chunk_scan_combined(in.hidden_states, in.b, chunk);
+    if (!return_final_states) scan.final_state.reset();
+    return scan;
+  }
   const std::int64_t batch = in.hidden_states.size(0), length = in.hidden_states.size(1),
                      heads = in.hidden_states.size(2), head_dim = in.hidden_states.size(3), groups = in.b.size(2);
   Tensor dt;
@@ -184,7 +188,7 @@ ChunkScan mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
   }
   output = reshape(output, {batch, length + pad_size, heads, head_dim});
   output = add(output, d_residual);
-  if (!output.context().past_key_values) final_state.reset();  // return_final_states
+  if (!return_final_states) final_state.reset();
   return {pad_size == 0 ? output : slice(output, 1, 0, length), final_state};
 }
 

@@ -82,18 +82,19 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
       const std::string pointer = probe.pointer;
       for (const json& value : probe.values) {
         json job = {{"model", model}, {"parallel", json::object()}, {"data", json::object()}};
+        bool taken = !stands(traits["without"], pointer);
+        if (taken && choices.contains(pointer))
+          taken = std::find(choices[pointer].begin(), choices[pointer].end(), value) != choices[pointer].end();
         // Images and audio need many tokens; of a window a paged cache takes no more. Pairs have a limit of their own.
         if (traits["text"] == true && traits["class"] != "CLIPModel" && traits["class"] != "SiglipModel") {
           const bool hears = !stands(traits["without"], "/data/audios_per_sample");
-          job["data"]["sequence_length"] = traits["images"] == true || hears ? 4000 : 64;
+          const int many = taken && value == "paged" ? 900 : 4000;
+          job["data"]["sequence_length"] = traits["images"] == true || hears ? many : 64;
           if (probe.infers && !stands(traits["without"], "/inference/new_tokens")) job["inference"]["new_tokens"] = 16;
         }
         if (probe.infers) job["task"] = "inference";
         if (!probe.infers && choices.contains("/training/loss")) job["training"]["loss"] = choices["/training/loss"][0];
         job[json::json_pointer(pointer)] = value;
-        bool taken = !stands(traits["without"], pointer);
-        if (taken && choices.contains(pointer))
-          taken = std::find(choices[pointer].begin(), choices[pointer].end(), value) != choices[pointer].end();
         if (choices.contains("/task") && (choices["/task"][0] == "inference") != probe.infers) continue;
         const Result<Job> result = parse_job(job.dump());
         INFO(traits["class"] << " " << pointer << " " << value << " " << (result ? "" : result.error().message));
