@@ -198,10 +198,6 @@ class Gemma4 : public LanguageModel {
 
  private:
   void check_images(const ModelInputs& inputs) {
-    if (config_.audio && context_.past_key_values && language_model_.masked == MaskedBy::eager)
-      refusal = Error{"not-modelled", "/training/attention",
-                      "found eager, which is not supported yet for prompts with images of a model that hears, too: "
-                      "expected sdpa"};
     const bool is_flash = language_model_.masked == MaskedBy::flash_attention;
     if (inputs.rows != nullptr &&
         (inputs.rows->are_packed() || (is_flash && inputs.rows->are_padded(inputs.input_ids.size(1)))))

@@ -142,6 +142,12 @@ struct FeatureEncoder {
 
   Tensor operator()(const Tensor& argument) const {
     ModuleCall call(argument.context(), module);
+    Context& context = argument.context();
+    if (!context.autocast.enabled && argument.dtype() != conv_layers.front().weight.dtype())
+      context.refusal =
+          Error{"inconsistent", "/training/precision",
+                "found weights in a half type and a waveform in float32, as the processor gives it, which "
+                "the first convolution does not take without autocast (a RuntimeError); expected autocast"};
     Tensor hidden_states = unsqueeze(call.argument(argument), 1);
     hidden_states->leaf_requires_grad = true;  // unless freeze_feature_encoder() was called, as under no_grad
     const auto block = [&](std::size_t i) -> BlockStack::Forward {

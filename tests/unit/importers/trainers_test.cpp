@@ -250,16 +250,18 @@ TEST_CASE("Liger's kernels in Axolotl are those that are named", "[importers][ax
 }
 
 TEST_CASE("Liger's kernels that the core has not for a model are left out, which is too much", "[importers]") {
-  const Ledger axolotl = ask_one(R"({"base_model": "google/gemma-4-E2B-it", "liger_rms_norm": true, "liger_rope": true,
+  const Ledger axolotl =
+      ask_one(R"({"base_model": "meta-llama/Llama-3.2-11B-Vision-Instruct", "liger_rms_norm": true, "liger_rope": true,
                                      "adapter": "lora", "lora_r": 8,
-                                     "lora_target_modules": "model.language_model.layers.[\\d]+.self_attn.q_proj",
+                                     "lora_target_modules": ["q_proj"],
                                      "plugins": ["axolotl.integrations.liger.LigerPlugin"]})");
   check_accepted(axolotl);
   CHECK(at(axolotl, "/training/liger") == "absent");
   REQUIRE(left_out(axolotl, "plugins") != nullptr);
   CHECK(left_out(axolotl, "plugins")->effect == Effect::less);
   CHECK(is_ignored(axolotl, "liger_rope"));
-  const Ledger trl = ask_one("trl sft --model_name_or_path google/gemma-4-E2B-it --use_liger_kernel true");
+  const Ledger trl =
+      ask_one("trl sft --model_name_or_path meta-llama/Llama-3.2-11B-Vision-Instruct --use_liger_kernel true");
   check_accepted(trl);
   CHECK(left_out(trl, "use_liger_kernel") != nullptr);
 }
