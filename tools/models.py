@@ -43,7 +43,7 @@ def set_ups(length: int) -> dict[str, list[Job]]:
         "step": [{}],
         "LoRA": with_lora({}),
         "QLoRA": with_lora({"quantization": NF4}),
-        "`Trainer`": [{"training": {"loop": "transformers.Trainer"}}],
+        "`Trainer`": [{"training": {"loop": {"name": "transformers.Trainer", "args": args}}} for args in ({}, {"bf16": True})],
         "`SFTTrainer`": with_lora({"loop": "trl.SFTTrainer"}),
         "`DPOTrainer`": with_lora({"loop": "trl.DPOTrainer"}),
         "padding": [{"data": padded}, {"data": padded, "training": {"loop": "transformers.Trainer"}}],
@@ -69,7 +69,7 @@ def cell(oometer: Path, preset: str, length: int, jobs: list[Job]) -> str:
     why = ""
     for job in jobs:
         asked: Job = {"version": 1, "model": {"preset": preset}, "gpu": {"name": "b200"}} | job
-        if "lengths" not in asked.get("data", {}):
+        if length and "lengths" not in asked.get("data", {}):
             asked["data"] = {"sequence_length": length} | asked.get("data", {})
         answer = run(oometer, "estimate", "--json", "-", job=asked)
         if answer.returncode != 2:
@@ -79,14 +79,14 @@ def cell(oometer: Path, preset: str, length: int, jobs: list[Job]) -> str:
 
 
 def classes(oometer: Path) -> dict[str, tuple[str, int]]:
-    """The first preset of each class, and a length that its samples may have."""
+    """The first preset of each class, and a length that its samples may have; 0 where it reads no text."""
     found: dict[str, tuple[str, int]] = {}
     for file in sorted((HERE / "presets" / "models").glob("*.json")):
         traits = json.loads(run(oometer, "traits", "--preset", file.stem).stdout)
         length = traits["sequence_length"] or 1024
         if traits["max_position_embeddings"]:
             length = min(length, traits["max_position_embeddings"])
-        found.setdefault(traits["class"], (file.stem, length))
+        found.setdefault(traits["class"], (file.stem, length if traits["text"] else 0))
     return found
 
 

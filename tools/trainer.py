@@ -691,9 +691,8 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
 
     def config() -> Any:
         task = "CAUSAL_LM"
-        if spec["data"].get("input_features") or spec["model"]["class"].endswith("ForImageClassification"):
-            task = None
-        elif spec["data"].get("whole"):
+        data = spec["data"]
+        if data.get("input_features") or data.get("whole") or spec["model"]["class"].endswith("ForImageClassification"):
             task = None
         elif spec["data"].get("targets"):
             task = "SEQ_2_SEQ_LM"

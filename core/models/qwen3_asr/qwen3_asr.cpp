@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/kit/audio_input.h"
 #include "models/kit/hearing.h"
 #include "nn/activation.h"
 #include "ops/integers.h"
@@ -56,12 +57,7 @@ class Qwen3AsrEncoder {
     Context& context = argument.context();
     ModuleCall call(context, module_);
     const Tensor input_features = call.argument(argument);
-    if (const DType dtype = downsample_.conv2d1.weight.dtype();
-        !context.autocast.enabled && input_features.dtype() != dtype)
-      context.refusal =
-          Error{"inconsistent", "/training/precision",
-                "found weights in a half type and features in float32, as the processor gives them, which "
-                "the encoder's convolutions do not take without autocast (a RuntimeError); expected autocast"};
+    check_audio_input(context, input_features, downsample_.conv2d1.weight);
     const std::int64_t batch = input_features.size(0), mel_bins = input_features.size(1), chunk = config_.chunk(),
                        num_chunks = input_features.size(2) / chunk;
     const AudioChunks chunks = config_.chunks(batch, data.audio_seconds);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/bert/bert.h"
+#include "models/kit/audio_input.h"
 #include "models/masking.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
@@ -142,12 +143,7 @@ struct FeatureEncoder {
 
   Tensor operator()(const Tensor& argument) const {
     ModuleCall call(argument.context(), module);
-    Context& context = argument.context();
-    if (!context.autocast.enabled && argument.dtype() != conv_layers.front().weight.dtype())
-      context.refusal =
-          Error{"inconsistent", "/training/precision",
-                "found weights in a half type and a waveform in float32, as the processor gives it, which "
-                "the first convolution does not take without autocast (a RuntimeError); expected autocast"};
+    check_audio_input(argument.context(), argument, conv_layers.front().weight);
     Tensor hidden_states = unsqueeze(call.argument(argument), 1);
     hidden_states->leaf_requires_grad = true;  // unless freeze_feature_encoder() was called, as under no_grad
     const auto block = [&](std::size_t i) -> BlockStack::Forward {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/bert/bert.h"
+#include "models/kit/audio_input.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
 #include "nn/activation.h"
@@ -153,10 +154,7 @@ Tensor WhisperEncoder::operator()(const Tensor& argument, const Tensor& attentio
   {
     const Tensor given = call.argument(argument);
     const Tensor input_features = positions == Positions::looked_up ? given : to(given, conv1.weight.dtype());
-    if (!context.autocast.enabled && input_features.dtype() != conv1.weight.dtype())
-      context.refusal = Error{"inconsistent", "/training/quantization/prepare_model_for_kbit_training",
-                              "found true, which makes the convolutions float32, and features in another type, which "
-                              "these do not take (a RuntimeError); expected false, or a precision with autocast"};
+    check_audio_input(context, input_features, conv1.weight);
     Tensor convolved = conv1(input_features);
     require_grad_for_adapters(checkpointing, convolved, conv1.module);
     inputs_embeds = activate(Activation::gelu, convolved);
