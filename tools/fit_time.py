@@ -235,7 +235,12 @@ def main() -> None:
     every: list[list[Floats | None]] = []
     for chip in CHIPS:
         sheet = sheets[SHEETS.get(chip, chip)]
-        fits = [gemm_half(data, chip, sheet), gemm_single(data, chip, sheet), attention(data, chip, sheets, "64"), attention(data, chip, sheets, "128")]
+        fits = [
+            gemm_half(data, chip, sheet),
+            gemm_single(data, chip, sheet),
+            attention(data, chip, sheets, "64"),
+            attention(data, chip, sheets, "128"),
+        ]
         fits += [streaming(data, chip, sheet, reduces=False), streaming(data, chip, sheet, reduces=True)]
         every.append(list(fits))
         for i, profiled in ((4, ELEMENTWISE_FROM_PROFILES), (5, REDUCTION_FROM_PROFILES)):

@@ -173,7 +173,9 @@ def compare(oometer: str, *, each: bool) -> None:
         for run in of_ours(ROOT / f"tests/measured/{gpu}.jsonl"):
             runs.append(run | {"source": f"all {run['source']}", "fitted": may_be_fitted(run["name"])})
     for run in runs:
-        done = subprocess.run([oometer, "estimate", "--json", "-"], input=json.dumps(run["job"]), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [oometer, "estimate", "--json", "-"], input=json.dumps(run["job"]), capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             sys.exit(f"{run['name']}: {done.stderr}")
         report = json.loads(done.stdout)
@@ -186,7 +188,9 @@ def compare(oometer: str, *, each: bool) -> None:
         inside[key] += time["low"] <= run["step"] <= time["high"]
         if each:
             parts = " ".join(f"{k} {v / time['step']:.0%}" for k, v in time["by_kind"].items() if v > 0.01 * time["step"])
-            print(f"{run['source']:12}{'fitted' if run['fitted'] else '':7}{run['name']:60}{run['step']:9.3f} s, {ratio - 1:+7.1%}  {parts}")
+            print(
+                f"{run['source']:12}{'fitted' if run['fitted'] else '':7}{run['name']:60}{run['step']:9.3f} s, {ratio - 1:+7.1%}  {parts}"
+            )
     for (source, fitted), its in sorted(errors.items()):
         off = sorted(abs(e) for e in its)
         print(f"{source:12} {'fitted' if fitted else 'kept back':10} {len(its):4} runs: median {statistics.median(off):.1%}, "

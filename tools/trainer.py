@@ -840,7 +840,8 @@ def make_trainer(
 
         base = trl.SFTTrainer
         more |= {"train_dataset": samples.table(), "processing_class": processing_class, "peft_config": peft_config}
-        if any(samples.data.get(key) for key in ("pixel", "audio", "gemma4_image", "media")):  # in place of a processor and TRL's collator around it
+        # In place of a processor and TRL's collator around it.
+        if any(samples.data.get(key) for key in ("pixel", "audio", "gemma4_image", "media")):
             more["data_collator"] = samples.collate
             arguments.dataset_kwargs = {"skip_prepare_dataset": True}
         if samples.data.get("packed"):

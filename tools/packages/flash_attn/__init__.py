@@ -43,7 +43,9 @@ class _FlashAttn(torch.autograd.Function):
     """FlashAttnFunc; FlashAttnVarlenFunc where cu_seqlens is given."""
 
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor | None, dropout: float) -> torch.Tensor:
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor | None, dropout: float
+    ) -> torch.Tensor:
         size = q.size(-1)
         q, k, v = (_maybe_contiguous(_padded(x)) for x in (q, k, v))
         out = torch.empty_like(q)
