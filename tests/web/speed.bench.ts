@@ -1,6 +1,6 @@
 // What the page promises about its speed, in a real browser: `./dev bench` prints it.
 import { expect, it } from 'vitest';
-import { open, page, sweepOf, swept, useBrowser, visit } from './browser';
+import { open, page, settled, sweepOf, swept, useBrowser, visit } from './browser';
 
 const RUNS = 20;
 
@@ -72,6 +72,23 @@ it('an edit', async () => {
   await edits(5); // the first ones are compiled yet
   tell('an edit to its result', median(await edits(RUNS)), 16);
 });
+
+it('the table of all GPUs', async () => {
+  const times: number[] = [];
+  for (let i = 0; i < 5; i++) {
+    await page.context().close();
+    await open({ width: 1440, height: 900 });
+    await visit();
+    await settled();
+    const table = page.locator('oometer-gpus');
+    const start = performance.now();
+    await table.scrollIntoViewIfNeeded();
+    await table.locator('tbody tr').first().waitFor();
+    await table.locator('section[aria-busy=false]').waitFor();
+    times.push(performance.now() - start);
+  }
+  tell('every GPU of the catalogue', median(times), 1000);
+}, 60_000);
 
 it('a sweep of 100 × 100', async () => {
   const begin = async (): Promise<void> => {
