@@ -40,7 +40,7 @@ it('names fragmentation where the sum alone would fit', () => {
   });
   expect(say(r)).toMatch(/^Does not fit: too fragmented: .* × H100 80GB, but not in one piece$/);
   expect(deathPlace(r)?.replaceAll('\u00a0', ' ')).toBe(
-    'Out of memory in the forward pass of the first step, in lm_head, while running mm: ' +
+    'Out of memory in the forward pass of the first step, in lm_head, while multiplying matrices: ' +
       '2.00 GiB requested, 512 MiB free on the device.',
   );
   expect(deathPlace(report({}))).toBeNull();

@@ -83,8 +83,20 @@ const PHASES: Record<string, string> = {
   decode: 'while tokens are decoded',
 };
 
+const PRODUCT = 'while multiplying matrices';
+
 /** Operators by what they are for; the others go by their names. */
 const OPERATIONS: Record<string, string> = {
+  parameter: 'while making weights',
+  to_copy: 'while copying to another type or device',
+  cublas_workspace: 'while cuBLAS takes its workspace',
+  mm: PRODUCT,
+  addmm: PRODUCT,
+  bmm: PRODUCT,
+  baddbmm: PRODUCT,
+  all_gather: 'while gathering what other GPUs hold',
+  reduce_scatter: 'while adding up gradients of all GPUs',
+  all_reduce: 'while adding up gradients of all GPUs',
   log_softmax: 'while computing the loss',
   nll_loss: 'while computing the loss',
   log_softmax_backward: 'while computing the loss’s gradient',
