@@ -597,7 +597,8 @@ void FullyShard::backward(const Tensor& loss, bool) {
 }
 
 /// get_model_state_dict with full_state_dict and cpu_offload (torch/distributed/checkpoint/state_dict.py): one
-/// parameter after the other is gathered and copied to the host.
+/// parameter after the other is gathered and copied to the host. So are then the optimizer's states of each, which are
+/// as large.
 void FullyShard::save() {
   const NoGrad no_grad(context_);
   for (const Group& group : groups_)

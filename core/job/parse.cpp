@@ -277,12 +277,12 @@ Result<Job> read_job(const json& document) {
         {"torch.compile's autotuning where its cache has no such kernel yet: in the first step a "
          "buffer as large as the GPU's L2 cache, 40 MB of an A100, 50 MB of an H100",
          Effect::more});
-  if (const LoopConfig& loop = job.training.loop;
-      loop.is_trainer() && loop.save_strategy != Every::no &&
-      (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2))
+  if (const LoopConfig& loop = job.training.loop; loop.is_trainer() && loop.save_strategy != Every::no &&
+                                                  job.parallel.strategy == Strategy::fsdp1 &&
+                                                  !job.training.has_adapters())
     job.unmodelled.push_back(
-        {"saving under FSDP: what is gathered of the optimizer's states, and of FSDP1's weights, is missing from the "
-         "phase `saving`; save_strategy \"no\" leaves the checkpoint out of the run",
+        {"saving under FSDP1: what is gathered of the optimizer's states is missing from the phase `saving`; "
+         "save_only_model, or save_strategy \"no\", leaves them out of the run",
          Effect::more});
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
