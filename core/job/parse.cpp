@@ -172,6 +172,45 @@ bool is_reward_loop(const json& document) {
   return (loop.is_object() ? loop.value("name", json()) : loop) == "trl.RewardTrainer";
 }
 
+/// What an answer says of optimizers, trainers and Liger's kernels. No first answer has any of them.
+[[gnu::noinline]] void note_training(Job& job) {
+  if (!job.training.optimizer.args.target_modules.empty())
+    job.assumptions.emplace_back(
+        "the optimizer makes its projections anew every update_proj_gap steps; of these steps only the first is run");
+  if (const OptimizerConfig& its = job.training.optimizer;
+      its.name == OptimizerName::galore_adamw || its.name == OptimizerName::galore_adafactor ||
+      its.name == OptimizerName::galore_adamw_8bit || its.args.proj == "svd")
+    job.unmodelled.push_back(
+        {"cuSOLVER's workspace for torch.linalg.svd, in the steps that make the optimizer's "
+         "projections",
+         Effect::more});
+  if (const OptimizerName name = job.training.optimizer.name;
+      name >= OptimizerName::torchao_adamw_8bit && name <= OptimizerName::torchao_adamw_fp8)
+    job.unmodelled.push_back(
+        {"torch.compile's autotuning where its cache has no such kernel yet: in the first step a "
+         "buffer as large as the GPU's L2 cache, 40 MB of an A100, 50 MB of an H100",
+         Effect::more});
+  if (const LoopConfig& loop = job.training.loop; loop.is_trainer() && loop.save_strategy != Every::no &&
+                                                  job.parallel.strategy == Strategy::fsdp1 &&
+                                                  !job.training.has_adapters())
+    job.unmodelled.push_back(
+        {"saving under FSDP1: what is gathered of the optimizer's states is missing from the phase `saving`; "
+         "save_only_model, or save_strategy \"no\", leaves them out of the run",
+         Effect::more});
+}
+
+[[gnu::noinline]] void note_liger(Job& job, const ModelTraits& traits) {
+  const LigerConfig& liger = job.training.liger;
+  if (*traits.liger.note != '\0' && !(liger.rope && liger.rms_norm && liger.swiglu))
+    job.assumptions.emplace_back(traits.liger.note);
+  if (traits.liger.experts && liger.swiglu) {
+    job.assumptions.emplace_back("the router spreads tokens evenly: lists of Liger's experts are as long as that");
+    job.unmodelled.push_back(
+        {"Triton's autotuning of Liger's experts: in the first step a buffer of 256 MB",  // get_empty_cache_for_benchmark
+         Effect::more});
+  }
+}
+
 /// A job in its own keys.
 Result<Job> read_job(const json& document) {
   Findings findings;
@@ -261,42 +300,11 @@ Result<Job> read_job(const json& document) {
   if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused)
     job.assumptions.emplace_back(
         "the optimizer is DeepSpeed's FusedAdam, as the ds_config asks; its kernel takes no memory");
-  if (!job.training.optimizer.args.target_modules.empty())
-    job.assumptions.emplace_back(
-        "the optimizer makes its projections anew every update_proj_gap steps; of these steps only the first is run");
-  if (const OptimizerConfig& its = job.training.optimizer;
-      its.name == OptimizerName::galore_adamw || its.name == OptimizerName::galore_adafactor ||
-      its.name == OptimizerName::galore_adamw_8bit || its.args.proj == "svd")
-    job.unmodelled.push_back(
-        {"cuSOLVER's workspace for torch.linalg.svd, in the steps that make the optimizer's "
-         "projections",
-         Effect::more});
-  if (const OptimizerName name = job.training.optimizer.name;
-      name >= OptimizerName::torchao_adamw_8bit && name <= OptimizerName::torchao_adamw_fp8)
-    job.unmodelled.push_back(
-        {"torch.compile's autotuning where its cache has no such kernel yet: in the first step a "
-         "buffer as large as the GPU's L2 cache, 40 MB of an A100, 50 MB of an H100",
-         Effect::more});
-  if (const LoopConfig& loop = job.training.loop; loop.is_trainer() && loop.save_strategy != Every::no &&
-                                                  job.parallel.strategy == Strategy::fsdp1 &&
-                                                  !job.training.has_adapters())
-    job.unmodelled.push_back(
-        {"saving under FSDP1: what is gathered of the optimizer's states is missing from the phase `saving`; "
-         "save_only_model, or save_strategy \"no\", leaves them out of the run",
-         Effect::more});
+  if (job.training.optimizer.name != OptimizerName::adamw || job.training.loop.is_trainer()) note_training(job);
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
         "the listed blocks are checkpointed by your own code: transformers offers all blocks or every k-th");
-  if (const LigerConfig& liger = job.training.liger; liger != LigerConfig{}) {
-    if (*traits.liger.note != '\0' && !(liger.rope && liger.rms_norm && liger.swiglu))
-      job.assumptions.emplace_back(traits.liger.note);
-    if (traits.liger.experts && liger.swiglu) {
-      job.assumptions.emplace_back("the router spreads tokens evenly: lists of Liger's experts are as long as that");
-      job.unmodelled.push_back(
-          {"Triton's autotuning of Liger's experts: in the first step a buffer of 256 MB",  // get_empty_cache_for_benchmark
-           Effect::more});
-    }
-  }
+  if (job.training.liger != LigerConfig{}) note_liger(job, traits);
   if (!job.training.peft.empty() && job.parallel.strategy != Strategy::none)
     return Error{"not-modelled", "/training/peft",
                  "found training.peft on several GPUs, which is not supported yet; expected training.lora, or "
