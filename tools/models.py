@@ -2,7 +2,7 @@
 
     models.py [--oometer FILE] [--check]
 
-One preset of each class is put into a dozen set-ups. What is refused as not supported yet is told from what the libraries refuse.
+Each class is tried with one preset in a dozen set-ups. A cell says "not yet" where oometer refuses, and "no" where the libraries refuse.
 """
 
 from __future__ import annotations

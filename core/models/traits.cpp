@@ -94,7 +94,8 @@ void ModelTraits::refuse(Feature feature, const char* code, std::string why) {
 }
 
 void ModelTraits::has_no_liger() {
-  refuse(Feature::liger, "inconsistent", class_name + " has no kernels in Liger: leave it out");
+  const Row row = row_of(Feature::liger);
+  refuse(Feature::liger, row.code, class_name + row.why);
   liger.is_known = false;
 }
 

@@ -127,15 +127,10 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-constexpr Family with_traits(Family its, decltype(Family::traits) its_traits) {
-  its.traits = its_traits;
-  return its;
-}
-
 }  // namespace
 
 namespace family {
-extern const Family deepseek = with_traits(deepseek_family<read>(kClasses, kBlocks), traits);
+extern const Family deepseek = deepseek_family<read>(kClasses, kBlocks, convert_deepseek_targets, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -18,12 +18,13 @@ void convert_deepseek_targets(ConfigReader& reader, const FamilyConfig& config, 
 
 template <FamilyConfig (*read)(ConfigReader& config, const ModelClass& of, Framework framework)>
 constexpr Family deepseek_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
-                                 decltype(Family::convert_targets) convert_targets = convert_deepseek_targets) {
+                                 decltype(Family::convert_targets) convert_targets = convert_deepseek_targets,
+                                 decltype(Family::traits) traits = deepseek_traits) {
   return {.classes = classes,
           .blocks = blocks,
           .read = read,
           .build = build_deepseek_family,
-          .traits = deepseek_traits,
+          .traits = traits,
           .largest_tensor = largest_tensor_of_deepseek,
           .convert_targets = convert_targets};
 }

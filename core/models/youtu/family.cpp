@@ -39,17 +39,10 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-constexpr Family as_deepseek = deepseek_family<read>(kClasses, kBlocks, nullptr);
-
 }  // namespace
 
 namespace family {
-extern const Family youtu = {.classes = as_deepseek.classes,
-                             .blocks = as_deepseek.blocks,
-                             .read = as_deepseek.read,
-                             .build = as_deepseek.build,
-                             .traits = traits,
-                             .largest_tensor = as_deepseek.largest_tensor};
+extern const Family youtu = deepseek_family<read>(kClasses, kBlocks, nullptr, traits);
 }  // namespace family
 
 }  // namespace oometer
