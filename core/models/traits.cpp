@@ -94,8 +94,7 @@ void ModelTraits::refuse(Feature feature, const char* code, std::string why) {
 }
 
 void ModelTraits::has_no_liger() {
-  const Row row = row_of(Feature::liger);
-  refuse(Feature::liger, row.code, class_name + row.why);
+  is_allowed_[static_cast<std::size_t>(Feature::liger)] = false;
   liger.is_known = false;
 }
 
