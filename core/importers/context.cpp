@@ -118,6 +118,14 @@ void Context::take_model(Keys& keys, const char* key, const std::string& named) 
                        "changed, give its config.json too");
 }
 
+std::string Context::model_class() const {
+  if (!model_config_.is_object()) return "";
+  Findings findings;
+  ConfigReader reader(&model_config_, "", Mode::lenient, findings);
+  const ModelConfig model = read_model_config(reader, Framework::transformers);
+  return findings.error ? "" : model.traits().class_name;
+}
+
 json Context::linear_layers() const {
   const char* const all = "all-linear";
   if (!model_config_.is_object()) return all;

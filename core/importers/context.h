@@ -44,6 +44,8 @@ class Context {
   void take_model(Keys& keys, const char* key, const std::string& named = "");
   /// Its configuration, as far as it is known; else null.
   const nlohmann::json& model_config() const { return model_config_; }
+  /// The Hugging Face class of it: "LlamaForCausalLM"; "" where it is not known.
+  std::string model_class() const;
   /// What a trainer that looks for the Linear layers itself, and gives peft their names, has for target_modules. With
   /// peft's own "all-linear" it is the same but in mixtures of experts, whose experts are no Linear layers.
   nlohmann::json linear_layers() const;

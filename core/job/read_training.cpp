@@ -8,6 +8,7 @@
 #include "peft/lora_kernels.h"
 #include "peft/method.h"
 #include "sort_by.h"
+#include "train/objectives/causal_lm.h"
 #include "train/step.h"
 
 namespace oometer {
@@ -439,7 +440,7 @@ void check_cut_cross_entropy(ConfigReader& training, const TrainingConfig& so_fa
                              const Runtime& runtime) {
   constexpr const char* kKey = "cut_cross_entropy";
   if (!so_far.cut_cross_entropy) return;
-  if (model.traits().refusal(Feature::chunked_cross_entropy))
+  if (!has_cut_cross_entropy(model.traits().class_name))
     training.fail_found(kKey, "not-modelled", "it is not supported yet with this model: leave it out");
   else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy || so_far.cross_entropy_chunks > 0)
     training.fail_found(kKey, "inconsistent",

@@ -8,6 +8,7 @@
 #include "job/names.h"
 #include "job/read.h"
 #include "report/json_writer.h"
+#include "train/objectives/causal_lm.h"
 
 namespace oometer {
 
@@ -105,7 +106,8 @@ class TraitsWriter {
     leave_out(!can(Feature::checkpointing), {"/training/activation_checkpointing"});
     leave_out(!can(Feature::liger), {"/training/liger"});
     leave_out(!can(Feature::quantization), {"/training/quantization"});
-    leave_out(!can(Feature::chunked_cross_entropy), {"/training/chunked_cross_entropy", "/training/cut_cross_entropy"});
+    leave_out(!can(Feature::chunked_cross_entropy), {"/training/chunked_cross_entropy"});
+    leave_out(!has_cut_cross_entropy(traits_.class_name), {"/training/cut_cross_entropy"});
     leave_out(losses().size() < 2, {"/training/loss"});
     leave_out(!can(Feature::original_llava), {"/runtime/framework"});
     leave_out(traits_.kernels == Kernels::torch, {"/runtime/kernels"});

@@ -85,9 +85,24 @@ Tensor LoraAdapter::update(const Linear&, const Tensor& x, const Tensor& result)
 
 // --- lora.Linear -----------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// Whether it lies in the self_attn or mlp of a layer of the text model (axolotl 0.19, monkeypatch/lora_kernels.py:
+/// get_layers): model.layers.N, language_model.layers.N.
+bool is_in_text_layer(const Log& log, ModuleId module) {
+  const ModuleRecord& part = log.modules[log.modules[module].parent];
+  const ModuleRecord& layer = log.modules[part.parent];
+  const std::string_view name = part.name, stack = log.modules[layer.parent].name;
+  return (name == "self_attn" || name == "mlp") && layer.index >= 0 && layer.name == std::string_view("layers") &&
+         (stack == "model" || stack == "language_model");
+}
+
+}  // namespace
+
 LoraLinear::LoraLinear(const LoraModel& model, Builder& builder, std::int64_t in_features, std::int64_t out_features)
     : model_(model),
       module_(builder.module),
+      is_in_text_layer_(is_in_text_layer(builder.context->log, builder.module)),
       is_o_proj_(builder.context->log.modules[builder.module].name == std::string_view("o_proj")) {
   Builder inside = builder;
   inside.wrapping = nullptr;
@@ -122,20 +137,23 @@ bool has_adapter(const Linear* layer) { return layer->wrapper && layer->wrapper-
 }  // namespace
 
 bool LoraLinear::project(const Tensor& x, std::span<const Linear* const> layers, std::span<Tensor> results) const {
-  if (!adapter().config().lora_qkv_kernel || !std::all_of(layers.begin(), layers.end(), has_adapter)) return false;
+  if (!is_in_text_layer_ || !adapter().config().lora_qkv_kernel ||
+      !std::all_of(layers.begin(), layers.end(), has_adapter))
+    return false;
   lora_qkv(x, layers, results);
   return true;
 }
 
 Tensor LoraLinear::gated_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj,
                              const Linear& down_proj) const {
-  if (!adapter().config().lora_mlp_kernel || !has_adapter(&up_proj) || !has_adapter(&down_proj)) return {};
+  if (!is_in_text_layer_ || !adapter().config().lora_mlp_kernel || !has_adapter(&up_proj) || !has_adapter(&down_proj))
+    return {};
   return lora_mlp(x, gate_proj, up_proj, down_proj);
 }
 
 // lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
-  if (is_o_proj_ && !x_in.context().adapters_disabled && adapter().config().lora_o_kernel)
+  if (is_o_proj_ && is_in_text_layer_ && !x_in.context().adapters_disabled && adapter().config().lora_o_kernel)
     return lora_o(x_in, base_layer);
   ModuleCall call(x_in.context(), module_);
   const Tensor argument = call.argument(x_in);

@@ -84,6 +84,7 @@ class LoraLinear : public LinearWrapper, public LoraLayer {
   const LoraModel& model_;
   std::vector<std::unique_ptr<LoraAdapter>> adapters_;
   ModuleId module_, base_layer_;
+  bool is_in_text_layer_;  ///< where Axolotl's kernels look (find_self_attn_in_layer, find_mlp_in_layer)
   bool is_o_proj_;
 };
 

@@ -115,8 +115,43 @@ std::vector<Tensor> inputs_of(const Tensor& x, const Tensor& x_drop, std::span<c
 
 // No first answer asks: the names stay out of the module's first part.
 [[gnu::noinline]] bool has_lora_kernels(std::string_view class_name) {
-  constexpr std::string_view kCompared[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                                            "Qwen3ForCausalLM"};
+  constexpr std::string_view kCompared[] = {
+      "ApertusForCausalLM",
+      "ArceeForCausalLM",
+      "Cohere2ForCausalLM",
+      "Ernie4_5ForCausalLM",
+      "Exaone4ForCausalLM",
+      "Gemma2ForCausalLM",
+      "Gemma3ForCausalLM",
+      "Gemma3ForConditionalGeneration",
+      "GemmaForCausalLM",
+      "Glm4ForCausalLM",
+      "GlmForCausalLM",
+      "GptOssForCausalLM",
+      "GraniteForCausalLM",
+      "GraniteMoeForCausalLM",
+      "HeliumForCausalLM",
+      "HunYuanDenseV1ForCausalLM",
+      "LlamaForCausalLM",
+      "Ministral3ForCausalLM",
+      "MinistralForCausalLM",
+      "Mistral3ForConditionalGeneration",
+      "MistralForCausalLM",
+      "MixtralForCausalLM",
+      "NemotronForCausalLM",
+      "Qwen2ForCausalLM",
+      "Qwen2MoeForCausalLM",
+      "Qwen3ForCausalLM",
+      "Qwen3MoeForCausalLM",
+      "Qwen3NextForCausalLM",
+      "Qwen3VLForConditionalGeneration",
+      "Qwen3_5ForCausalLM",
+      "Qwen3_5ForConditionalGeneration",
+      "Qwen3_5MoeForCausalLM",
+      "Qwen3_5MoeForConditionalGeneration",
+      "SmolLM3ForCausalLM",
+      "Starcoder2ForCausalLM",
+  };
   return std::find(std::begin(kCompared), std::end(kCompared), class_name) != std::end(kCompared);
 }
 

@@ -153,17 +153,15 @@ def fuse_adapters(model: Any, kernels: list[str]) -> None:
     from types import SimpleNamespace
 
     from axolotl.monkeypatch import lora_kernels
+    from axolotl.utils.dict import DictDefault
     from peft import PeftModelForCausalLM
 
-    chosen = SimpleNamespace(
-        **{name: name in kernels for name in ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")},
-        use_scattermoe=False,
-        use_sonicmoe=False,
-        fused_attn_kernel=False,
-    )
     inner = model.get_base_model()
-    attention = type(next(m for name, m in inner.named_modules() if name.endswith("self_attn")))
-    lora_kernels.get_attention_cls_from_config = lambda _: attention
+    names = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
+    chosen = DictDefault({name: name in kernels for name in names} | {"base_model": ""})
+    # a checkpoint's own type, of which a text model is a part
+    whole = SimpleNamespace(model_type=inner.config.model_type.removesuffix("_text"))
+    lora_kernels.AutoConfig = SimpleNamespace(from_pretrained=lambda _: whole)
     if "lora_qkv_kernel" in kernels or "lora_o_kernel" in kernels:
         lora_kernels.patch_self_attn_lora(chosen)
     if not isinstance(model, PeftModelForCausalLM):

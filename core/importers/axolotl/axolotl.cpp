@@ -7,6 +7,8 @@
 
 #include "config/reader.h"
 #include "importers/transformers/training_arguments.h"
+#include "peft/lora_kernels.h"
+#include "train/objectives/causal_lm.h"
 
 namespace oometer::importers {
 
@@ -17,10 +19,6 @@ namespace {
 constexpr const char* kSchema = "utils/schemas/config.py: AxolotlInputConfig";
 constexpr const char* kHyper = "utils/schemas/training.py: HyperparametersConfig";
 constexpr const char* kLora = "utils/schemas/peft.py: LoraConfig";
-/// Models whose cut cross entropy was compared with its own code.
-constexpr std::string_view kCutsCompared =
-    "llama mistral qwen2 qwen3 qwen3_moe mixtral smollm3 seed_oss olmo2 olmo3 phi3 glm4 glm4_moe gemma3_text gpt_oss "
-    "qwen3_5 qwen3_5_text qwen2_moe ministral3 mistral3 arcee";
 constexpr const char* kKernels = "utils/schemas/config.py: check_auto_enable_lora_kernels";
 constexpr const char* kLigerArgs = "integrations/liger/args.py: LigerArgs";
 
@@ -291,23 +289,40 @@ void take_axolotl_samples(Context& context, Keys& keys) {
   keys.take("micro_batch_size", "/data/micro_batch_size", 1);
 }
 
+/// Models whose attention its rewriting of the source does not know, or whose class it does not find, so that it stops
+/// (monkeypatch/lora_kernels.py: patch_self_attn_lora, get_attention_cls_from_config; with transformers 5.23).
+constexpr std::string_view kKernelsStop =
+    "aya_vision bailing_hybrid bloom cohere deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 falcon falcon_h1 "
+    "falcon_mamba gemma3n_text glm46v glm4_moe glm4_moe_lite glm4v glm_moe_dsa gpt2 gpt_bigcode gpt_neox gptj idefics3 "
+    "internlm3 internvl iquestcoder kimi_k25 kimi_linear laguna lfm2 lfm2_moe lfm2_vl llava llava_next "
+    "llava_onevision mamba mamba2 mimo_v2_flash minimax_m2 mistral4 mllama olmo2 olmo3 olmo_hybrid olmoe opt paligemma "
+    "persimmon phi phi3 qwen2_5_vl qwen2_vl qwen3_vl_moe smolvlm stablelm voxtral youtu";
+
 /// Its own functions over layers with adapters: those that are named, else all where they can run
 /// (check_auto_enable_lora_kernels).
 void take_axolotl_kernels(Context& context, Keys& keys, const std::string& adapter) {
   constexpr const char* kNames[] = {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"};
   bool is_said = false, is_any = false;
   for (const char* kernel : kNames) is_said |= keys.has(kernel);
-  const bool can = !(adapter == "lora" && keys.truth("load_in_8bit")) && !keys.truth("trust_remote_code");
+  const bool can =
+      !keys.has("rl") && !(adapter == "lora" && keys.truth("load_in_8bit")) && !keys.truth("trust_remote_code");
   const auto is_on = [&](const char* kernel) { return is_said ? keys.has(kernel) && keys.truth(kernel) : can; };
   for (const char* kernel : kNames) is_any |= is_on(kernel);
   if (!is_any) {
     for (const char* kernel : kNames) keys.ignore(kernel);
     return;
   }
-  // What the core has of them (peft/lora_kernels.h).
+  const std::string type = member_text(context.model_config(), "model_type");
+  if ((is_on("lora_qkv_kernel") || is_on("lora_o_kernel")) && is_word_of(type, kKernelsStop))
+    return keys.leave_out("lora_qkv_kernel", Effect::less,
+                          "Axolotl's kernels of adapters, on unless the file says otherwise, stop at this model's "
+                          "attention (\"Original QKV code not found\"): set lora_qkv_kernel, lora_o_kernel and "
+                          "lora_mlp_kernel to false, as is answered here");
+  // What the core has of them (peft/lora_kernels.h). With packing, layers of linear attention have one of their own.
   const bool is_half = weights_of(keys, is_bf16(keys)) != "fp32";
   const bool is_modelled = is_half && !keys.truth("peft_use_dora") && !is_sharded(keys) &&
-                           is_word_of(member_text(context.model_config(), "model_type"), "llama mistral qwen2 qwen3");
+                           !(keys.truth("sample_packing") && type.starts_with("qwen3_5")) &&
+                           has_lora_kernels(context.model_class());
   if (!is_modelled)
     return keys.leave_out("lora_mlp_kernel", Effect::less,
                           "Axolotl's kernels of adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel) keep fewer "
@@ -409,7 +424,7 @@ void take_axolotl_losses(Context& context, Keys& keys) {
                                                   : plugins.find("cut_cross_entropy") != std::string::npos;
   keys.mark("cut_cross_entropy");
   if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && !is_sharded(keys) &&
-      is_word_of(member_text(context.model_config(), "model_type"), kCutsCompared)) {
+      has_cut_cross_entropy(context.model_class())) {
     keys.take("cut_cross_entropy", "/training/cut_cross_entropy", true);
   } else if (cuts) {
     std::optional<std::int64_t> bytes;

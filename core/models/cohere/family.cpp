@@ -52,6 +52,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.norm = final_norm(cohere_layer_norm);
   parts.logits = [](const Tensor& logits) { return mul_scalar(logits); };
+  parts.fused_states = mul_scalar;
   return parts;
 }
 

@@ -64,6 +64,7 @@ namespace {
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = cohere2_text_parts(config, options);
   parts.logits = [](const Tensor& logits) { return mul_scalar(logits); };
+  parts.fused_states = mul_scalar;
   return parts;
 }
 

@@ -157,6 +157,7 @@ DecoderParts parts(const Cohere2MoeConfig& config, const ModelOptions& options) 
   };
   parts.norm = final_norm(config.norm());
   parts.logits = [](const Tensor& logits) { return mul_scalar(logits); };
+  parts.fused_states = mul_scalar;
   return parts;
 }
 

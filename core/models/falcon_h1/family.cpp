@@ -183,7 +183,7 @@ DecoderParts parts(const FalconH1Config& config, const ModelOptions& options) {
   parts.last_norm = "final_layernorm";
   parts.scale = mul_scalar;
   parts.logits = [](const Tensor& logits) { return mul_scalar(logits); };
-  if (options.liger.fused_linear_cross_entropy) parts.fused_states = mul_scalar;
+  parts.fused_states = mul_scalar;
   parts.is_recurrent = [](std::size_t) { return false; };  // each layer gets both masks
   return parts;
 }

@@ -34,6 +34,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.scale = mul_scalar;
   parts.logits = [](const Tensor& logits) { return div_scalar(logits); };
+  parts.fused_states = div_scalar;
   return parts;
 }
 

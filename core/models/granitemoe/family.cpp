@@ -46,6 +46,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   parts.scale = mul_scalar;
   parts.scales_behind_masks = true;
   parts.logits = [](const Tensor& logits) { return div_scalar(logits); };
+  parts.fused_states = div_scalar;
   return parts;
 }
 

@@ -80,6 +80,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   parts.scale = mul_scalar;
   parts.masks_know_positions = false;
   parts.logits = [](const Tensor& logits) { return div_scalar(logits); };
+  parts.fused_states = div_scalar;
   return parts;
 }
 

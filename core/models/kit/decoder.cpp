@@ -272,10 +272,6 @@ ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_hea
   ModelOutputs outputs;
   if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
   if (outputs.loss) {
-    if (of_logits && loss_function->wants_plain_head)
-      hidden_states.context().refusal = Error{"not-modelled", "/training/cut_cross_entropy",
-                                              "found it with a model that scales or caps its logits, which is not "
-                                              "supported yet: leave it out"};
     // It reads `lm_head.weight`, and with that what an adapter's layer makes of it.
     if (lm_head.wrapper)
       hidden_states.context().refusal =
@@ -365,7 +361,7 @@ ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
   const Tensor hidden_states = run_text_model(inputs);
   const DecoderParts& parts = language_model_.parts;
   ModelOutputs outputs;
-  if (parts.fused_states && inputs.labels)
+  if (parts.fused_states && inputs.labels && loss_function->wants_plain_head)
     outputs = causal_lm_outputs(parts.fused_states(hidden_states), lm_head_, inputs, loss_function);
   else
     outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, parts.logits);

@@ -195,21 +195,18 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states, Tensor& ga
   const auto viewed = [&](const Tensor& projected) {
     return view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim_, head_dim_});
   };
-  if (parts_.norms_at == HeadNorms::projected && !parts_.has_gate) {
-    if (states = project_together(hidden_states, q_proj_, k_proj_, v_proj_); states.query) {
-      states.query = transpose(q_norm_(viewed(states.query)), 1, 2);
-      states.key = transpose(k_norm_(viewed(states.key)), 1, 2);
-      states.value = heads_of(states.value, head_dim_);
-      return states;
-    }
-  }
   if (parts_.norms_at == HeadNorms::projected) {
-    const auto normalised = [&](const Linear& projection, const std::function<Tensor(const Tensor&)>& norm) {
-      const Tensor heads = viewed(projection(hidden_states));
-      return transpose(norm(heads), 1, 2);
+    states = project_together(hidden_states, q_proj_, k_proj_, v_proj_);
+    const bool is_together = static_cast<bool>(states.query);
+    const auto project_by = [&](Tensor& projected, const Linear& projection) {
+      if (!is_together) projected = projection(hidden_states);
     };
+    const auto normalise = [](Tensor& heads, const std::function<Tensor(const Tensor&)>& norm) {
+      heads = norm(heads);
+      heads = transpose(heads, 1, 2);
+    };
+    project_by(states.query, q_proj_);
     if (parts_.has_gate) {
-      states.query = q_proj_(hidden_states);
       const std::int64_t batch = states.query.size(0), length = states.query.size(1), width = states.query.size(2);
       states.query = view(states.query, {batch, length, width / (2 * head_dim_), 2 * head_dim_});
       {
@@ -218,12 +215,15 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states, Tensor& ga
         gate = halves[1];
       }
       gate = reshape(gate, {batch, length, width / 2});
-      states.query = transpose(q_norm_(states.query), 1, 2);
     } else {
-      states.query = normalised(q_proj_, q_norm_);
+      states.query = viewed(states.query);
     }
-    states.key = normalised(k_proj_, k_norm_);
-    states.value = heads_of(v_proj_(hidden_states), head_dim_);
+    normalise(states.query, q_norm_);
+    project_by(states.key, k_proj_);
+    states.key = viewed(states.key);
+    normalise(states.key, k_norm_);
+    project_by(states.value, v_proj_);
+    states.value = heads_of(states.value, head_dim_);
     return states;
   }
   if (parts_.norms_at == HeadNorms::whole) {

@@ -170,6 +170,16 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
                                      "lora_target_linear": true, "fsdp_config": {"reshard_after_forward": true}})");
   REQUIRE(left_out(sharded, "lora_mlp_kernel") != nullptr);
   CHECK(left_out(sharded, "lora_mlp_kernel")->effect == Effect::less);
+  const Ledger unknown = ask_one(R"({"base_model": "allenai/Olmo-3-1025-7B", "adapter": "lora", "lora_r": 16,
+                                     "lora_alpha": 32, "lora_target_linear": true})");
+  check_accepted(unknown);  // it stops with them, on by default
+  CHECK(at(unknown, "/training/lora/lora_mlp_kernel") == "absent");
+  REQUIRE(left_out(unknown, "lora_qkv_kernel") != nullptr);
+  CHECK(left_out(unknown, "lora_qkv_kernel")->text.find("set lora_qkv_kernel") != std::string::npos);
+  const Ledger preferences = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16,
+                                         "lora_alpha": 32, "lora_target_linear": true, "rl": "dpo"})");
+  CHECK(at(preferences, "/training/lora/lora_mlp_kernel") == "absent");  // only if the file says so
+  CHECK(left_out(preferences, "lora_mlp_kernel") == nullptr);
   const Ledger cut = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B",
                                  "plugins": ["axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"]})");
   check_accepted(cut);
