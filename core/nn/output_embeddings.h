@@ -1,18 +1,14 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 
 namespace oometer {
 
-/// What classes of transformers 5.23 call their output embeddings (get_output_embeddings): Whisper proj_out, encoders
-/// with a head of masked tokens decoder, DistilBERT vocab_projector, ELECTRA generator_lm_head, others lm_head.
-inline constexpr std::array<std::string_view, 5> kOutputEmbeddings{"lm_head", "proj_out", "decoder", "vocab_projector",
-                                                                   "generator_lm_head"};
-
-inline bool is_output_embeddings(std::string_view name) {
-  return std::find(kOutputEmbeddings.begin(), kOutputEmbeddings.end(), name) != kOutputEmbeddings.end();
-}
+/// What classes of transformers 5.23 call their output embeddings (get_output_embeddings), the last of a path's names:
+/// Whisper proj_out, encoders with a head of masked tokens decoder, DistilBERT vocab_projector, ELECTRA
+/// generator_lm_head, BioGPT output_projection, T5Gemma one in its lm_head, others lm_head.
+inline constexpr std::array<std::string_view, 7> kOutputEmbeddings{
+    "lm_head", "proj_out", "decoder", "vocab_projector", "generator_lm_head", "output_projection", "lm_head.out_proj"};
 
 }  // namespace oometer

@@ -62,7 +62,7 @@ bool Tuner::is_in_layers(ModuleId module) const {
 
 bool Tuner::is_target(ModuleId module) const {
   if (is_saved_within(module)) return false;
-  const auto has_name = [&](const std::string& name) { return path_ends_with(context_.log, module, name); };
+  const auto has_name = [&](std::string_view name) { return path_ends_with(context_.log, module, name); };
   if (excluded_ && excluded_->matches(module_path(context_.log, module))) return false;
   if (std::any_of(targets_.excluded_names.begin(), targets_.excluded_names.end(), has_name)) return false;
   if (pattern_) return pattern_->matches(module_path(context_.log, module));
@@ -70,7 +70,8 @@ bool Tuner::is_target(ModuleId module) const {
     // _maybe_include_all_linear_layers leaves out get_output_embeddings().
     const ModuleRecord& record = context_.log.modules[module];
     const std::string_view type = record.type;
-    return (type == "Linear" || type == "NonDynamicallyQuantizableLinear") && !is_output_embeddings(record.name);
+    return (type == "Linear" || type == "NonDynamicallyQuantizableLinear") &&
+           std::none_of(kOutputEmbeddings.begin(), kOutputEmbeddings.end(), has_name);
   }
   return is_in_layers(module) && std::any_of(targets_.names.begin(), targets_.names.end(), has_name);
 }
