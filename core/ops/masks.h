@@ -22,6 +22,8 @@ Tensor flip(const Tensor& x);
 /// F.pad of one dimension, at one end: a copy even where `more` is 0.
 Tensor pad(const Tensor& x, int dim, std::int64_t more);
 Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask);
+/// x.clamp_(min, max), which keeps a copy of what x was.
+Tensor clamp_in_place(const Tensor& x);
 /// x.copy_(source)
 Tensor copy_in_place(const Tensor& x, const Tensor& source);
 /// x.to(dtype, memory_format=torch.contiguous_format)

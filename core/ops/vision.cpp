@@ -4,6 +4,7 @@
 
 #include "ops/accumulate.h"
 #include "ops/cub.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "tensor/kernel.h"
 #include "tensor/node.h"
@@ -332,22 +333,35 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b) {
   return record.output(pointwise(Op::add, {&x, &a, &b}, x.dtype()));
 }
 
+namespace {
+
+/// where(self >= min [and self <= max], grad, 0); `integers[0]`: whether there is a max.
+void clamp_backward(Backward& b) {
+  const Tensor &self = b.saved(0), &grad = b.grad();
+  const auto mask_of = [&](Op op) { return empty_like(op, self, DType::boolean); };
+  const Tensor zero = empty(b.context, Op::empty, {}, grad.dtype());
+  const Tensor mask = mask_of(Op::ge);
+  Tensor below;  // logical_and_ of both, in place
+  if (b.node.integers[0] != 0) below = mask_of(Op::le);
+  b.give(0, pointwise(Op::where, {&mask, &grad, &zero}, grad.dtype()));
+}
+
+}  // namespace
+
 Tensor clamp(const Tensor& x, bool both) {
-  // where(self >= min [and self <= max], grad, 0)
-  Record record(Op::clamp,
-                [](Backward& b) {
-                  const Tensor &self = b.saved(0), &grad = b.grad();
-                  const auto mask_of = [&](Op op) { return empty_like(op, self, DType::boolean); };
-                  const Tensor zero = empty(b.context, Op::empty, {}, grad.dtype());
-                  const Tensor mask = mask_of(Op::ge);
-                  Tensor below;  // logical_and_ of both, in place
-                  if (b.node.integers[0] != 0) below = mask_of(Op::le);
-                  b.give(0, pointwise(Op::where, {&mask, &grad, &zero}, grad.dtype()));
-                },
-                {&x});
+  Record record(Op::clamp, clamp_backward, {&x});
   if (record) record->integers[0] = both;
   record.save(x);
   return record.output(empty_like(Op::clamp, x));
+}
+
+Tensor clamp_in_place(const Tensor& x) {
+  Record record(Op::clamp, clamp_backward, {&x});
+  if (record) {
+    record->integers[0] = 1;
+    record.save(empty_like(Op::clone, x));
+  }
+  return in_place(record, Op::clamp, x);
 }
 
 Tensor sqrt(const Tensor& x) {
