@@ -34,7 +34,7 @@ ModelOutputs PositionedLM::forward(const ModelInputs& inputs) {
     ModuleCall call(context_, language_model_.module);
     const MaskArguments given{inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
     hidden_states = call.result(inputs.inputs_embeds ? decode(inputs.inputs_embeds, given)
-                                                     : decode(language_model_.embed(inputs.input_ids), given));
+                                                     : decode(embed(inputs.input_ids), given));
   }
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
 }
