@@ -57,15 +57,19 @@ Tensor Lfm2MLP::operator()(const Tensor& argument) const {
   return call.result(w2(product));
 }
 
+std::function<AttentionOutputs(const Tensor&, const PositionEmbeddings&, const Tensor&)> make_short_conv(
+    const Builder& builder, const TextConfig& c) {
+  return [conv = ShortConv(builder, c)](const Tensor& hidden_states, const PositionEmbeddings&, const Tensor& mask) {
+    return conv(hidden_states, mask);
+  };
+}
+
 std::unique_ptr<DecoderLayer> make_lfm2_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                               std::size_t index, const char* short_conv,
                                               const MakeFeedForward& make_feed_forward) {
   auto layer = std::make_unique<TextLayer>(builder, pre_norm);
   if (c.mixer.is_in(index)) {
-    layer->self_attn = [conv = ShortConv(builder.child("conv", short_conv), c)](
-                           const Tensor& hidden_states, const PositionEmbeddings&, const Tensor& mask) {
-      return conv(hidden_states, mask);
-    };
+    layer->self_attn = make_short_conv(builder.child("conv", short_conv), c);
   } else {
     AttentionParts its;
     its.norms_at = HeadNorms::projected;

@@ -18,6 +18,10 @@ struct Lfm2MLP {
   ModuleId module = 0;
 };
 
+/// Lfm2ShortConv, in attention's place.
+std::function<AttentionOutputs(const Tensor&, const PositionEmbeddings&, const Tensor&)> make_short_conv(
+    const Builder& builder, const TextConfig& config);
+
 /// Lfm2DecoderLayer: a short convolution or attention, and what `make_feed_forward` makes behind it.
 using MakeFeedForward = std::function<std::function<Tensor(const Tensor&)>(const Builder& layer)>;
 std::unique_ptr<DecoderLayer> make_lfm2_layer(const Builder& builder, const TextConfig& config,
