@@ -94,7 +94,10 @@ OptimizerConfig read_ds_optimizer(ConfigReader reader) {
   return optimizer;
 }
 
-/// A DeepSpeed configuration as transformers finishes it. `hidden_size` resolves "auto".
+constexpr const char* kNoHiddenSize =
+    "transformers makes it of the config's hidden_size, which the class has not: expected a number";
+
+/// A DeepSpeed configuration as transformers finishes it. `hidden_size` resolves "auto"; 0: nothing does.
 DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, const DataConfig& data,
                                std::int64_t replicas, std::int64_t hidden_size, const Runtime& runtime) {
   DeepSpeedConfig config;
@@ -153,6 +156,9 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   ConfigReader zero = ds.object("zero_optimization");
   config.zero_stage = zero.integer("stage", 0, {0, 3});
   check_stage(zero, "stage", config.zero_stage);
+  if (hidden_size == 0)
+    for (const char* key : {"reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"})
+      if (zero.is_auto(key)) zero.fail_found(key, "inconsistent", kNoHiddenSize);
   if (zero.is_auto("reduce_bucket_size")) {
     config.reduce_bucket_size = hidden_size * hidden_size;
   } else {
@@ -421,6 +427,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
             "zero_stage", "inconsistent",
             "the ds_config says " + std::to_string(config.deepspeed.zero_stage) + ": leave one of them out");
       }
+    } else if (stage && hidden_size == 0) {
+      reader.fail("ds_config", "missing",
+                  "found none, and of \"auto\", which is in its place, " + std::string(kNoHiddenSize));
     } else if (stage) {
       config.deepspeed = llava_zero(*stage, hidden_size);
     } else {

@@ -52,6 +52,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(Feature::zero3, "not-modelled", "dropout_rate is not 0, which is not supported yet with ZeRO-3");
   t.takes_targets = true;
   t.ties_embeddings = c.tie_word_embeddings;
+  t.hidden_size = 0;          // the config has none of its own
   t.max_sequence_length = 0;  // positions are angles
   t.has_no_peft_targets();
   t.refuse(Feature::sdpa, "inconsistent", "T5Gemma caps its attention weights, which SDPA cannot: expected eager");
