@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "config/reader.h"
-#include "models/kit/positioned.h"
+#include "models/gptj/gptj.h"
 #include "models/llama/llama.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
@@ -18,9 +18,11 @@ constexpr LlamaClassNames kNames{"GPTJForCausalLM", "GPTJModel", "GPTJBlock", "G
 constexpr ModelClass kClasses[] = {{"gptj", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+}  // namespace
+
+TextConfig read_gptj_config(ConfigReader& reader, const LlamaClassNames& names, std::int64_t parts) {
   TextConfig c;
-  c.names = &kNames;
+  c.names = &names;
   c.vocab_size = reader.integer("vocab_size", 50400);
   c.hidden_size = read_mapped(reader, "n_embd", "hidden_size", 4096);
   c.num_hidden_layers = read_mapped(reader, "n_layer", "num_hidden_layers", 28, layer_count);
@@ -35,23 +37,37 @@ TextConfig read(ConfigReader& reader) {
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   c.has_pad_token = reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1}).has_value();
   reader.ignore({"layer_norm_epsilon", "rotary", "scale_attn_weights", "summary_type", "summary_use_proj",
-                 "summary_activation", "summary_proj_to_labels", "summary_first_dropout"});
+                 "summary_activation", "summary_proj_to_labels", "summary_first_dropout", "n_ctx"});
   c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
   if (c.hidden_size % c.num_attention_heads != 0)
     reader.fail_found(reader.has("hidden_size") ? "hidden_size" : "n_embd", "inconsistent",
                       "expected a multiple of the number of heads (" + std::to_string(c.num_attention_heads) + ")");
+  if (c.num_attention_heads % parts != 0)
+    reader.fail_found(reader.has("num_attention_heads") ? "num_attention_heads" : "n_head", "inconsistent",
+                      "expected a multiple of " + std::to_string(parts));
   if (c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim)
     reader.fail_found("rotary_dim", "inconsistent",
                       "expected an even number, up to a head's " + std::to_string(c.head_dim) + " elements");
   return c;
 }
 
-/// create_sinusoidal_positions: in float32, whatever the model's type.
 Tensor sinusoidal_positions(const Builder& builder, std::int64_t count, std::int64_t dim) {
   Context& context = *builder.context;
   const Shape sizes{count, dim / 2};
-  Tensor inv_freq = empty(context, Op::arange, {dim / 2}, DType::int64);
-  for (const Op op : {Op::div, Op::pow, Op::reciprocal}) inv_freq = pointwise(op, {&inv_freq}, builder.dtype);
+  Tensor inv_freq;
+  {
+    const auto floats = [&](Op op) { return empty(context, op, {dim / 2}, builder.dtype); };
+    Tensor exponents;
+    {
+      const Tensor range = empty(context, Op::arange, {dim / 2}, DType::int64);
+      exponents = floats(Op::div);
+    }
+    const Tensor powers = floats(Op::pow);
+    { const Tensor base = empty(context, Op::fill, {}, DType::int64); }
+    exponents.reset();
+    const Tensor reciprocal = floats(Op::reciprocal);
+    inv_freq = floats(Op::mul);  // 1.0 * it
+  }
   Tensor sinusoid_inp = empty(context, Op::arange, {count}, DType::int64);
   sinusoid_inp = to(sinusoid_inp, DType::float32);
   sinusoid_inp = empty(context, Op::mul, sizes, DType::float32);
@@ -60,11 +76,6 @@ Tensor sinusoidal_positions(const Builder& builder, std::int64_t count, std::int
   return builder.buffer({count, dim}, DType::float32);
 }
 
-struct SinCos {
-  Tensor sin, cos;
-};
-
-/// apply_rotary_pos_emb: both tables spread over pairs.
 Tensor apply_rotary_pos_emb(const Tensor& tensor, const SinCos& tables) {
   const auto spread = [](const Tensor& table) {
     return empty(table.context(), Op::clone, {table.size(0), table.size(1), 1, 2 * table.size(2)}, table.dtype());
@@ -72,6 +83,8 @@ Tensor apply_rotary_pos_emb(const Tensor& tensor, const SinCos& tables) {
   const Tensor sin = spread(tables.sin), cos = spread(tables.cos);
   return rotate(tensor, cos, sin);
 }
+
+namespace {
 
 struct GPTJAttention {
   GPTJAttention(const Builder& builder, const TextConfig& c, const ModelOptions& options)
@@ -152,10 +165,11 @@ struct GPTJAttention {
 /// GPTJBlock. It returns the weights, too, which the model's loop calls `outputs` until the next block has returned.
 class GPTJBlock : public DecoderLayer {
  public:
-  GPTJBlock(const Builder& builder, const TextConfig& c, const ModelOptions& options, Tensor& outputs)
-      : ln_1_(builder.child("ln_1", kNames.rms_norm), torch_layer_norm, {c.hidden_size}, true),
-        attn_(builder.child("attn", kNames.attention), c, options),
-        mlp_(builder.child("mlp", kNames.mlp), c, "fc_in", "fc_out", true),
+  GPTJBlock(const Builder& builder, const TextConfig& c, const ModelOptions& options, MakeGptjAttention make_attention,
+            Tensor& outputs)
+      : ln_1_(builder.child("ln_1", c.names->rms_norm), torch_layer_norm, {c.hidden_size}, true),
+        attn_(make_attention(builder.child("attn", c.names->attention), c, options)),
+        mlp_(builder.child("mlp", c.names->mlp), c, "fc_in", "fc_out", true),
         outputs_(outputs),
         module_(builder.module) {}
 
@@ -174,7 +188,7 @@ class GPTJBlock : public DecoderLayer {
 
  private:
   Norm ln_1_;
-  GPTJAttention attn_;
+  GptjAttention attn_;
   PlainMLP mlp_;
   Tensor& outputs_;
   ModuleId module_;
@@ -182,14 +196,16 @@ class GPTJBlock : public DecoderLayer {
 
 class GPTJForCausalLM : public PositionedLM {
  public:
-  GPTJForCausalLM(Context& context, const TextConfig& c, const DataConfig& data, const ModelOptions& options)
+  GPTJForCausalLM(Context& context, const TextConfig& c, const DataConfig& data, const ModelOptions& options,
+                  MakeGptjAttention make_attention)
       : PositionedLM(context, c, data, options), drop_(c.embedding_dropout) {
-    const Builder transformer = root_.child("transformer", kNames.model);
+    const Builder transformer = root_.child("transformer", c.names->model);
     begin_decoder(transformer, c, options);
     language_model_.parts.head_bias = true;
     language_model_.embed_tokens = Embedding(transformer.child("wte", "Embedding"), c.vocab_size, c.hidden_size);
-    make_layers(transformer, "h", c,
-                [&](const Builder& layer) { return std::make_unique<GPTJBlock>(layer, c, options, outputs_); });
+    make_layers(transformer, "h", c, [&](const Builder& layer) {
+      return std::make_unique<GPTJBlock>(layer, c, options, make_attention, outputs_);
+    });
     language_model_.norm = final_norm(torch_layer_norm, true)(transformer.child("ln_f", "LayerNorm"), c.hidden_size);
     make_head(root_, c, c.tie_word_embeddings);
   }
@@ -200,8 +216,8 @@ class GPTJForCausalLM : public PositionedLM {
     // Its backward would make zeros for the weights that a block returns.
     if (language_model_.checkpointing.mode == CheckpointMode::reentrant)
       context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
-                               "found \"reentrant\", which is not supported yet with GPTJForCausalLM; expected "
-                               "\"non-reentrant\""};
+                               "found \"reentrant\", which is not supported yet with blocks that return their weights; "
+                               "expected \"non-reentrant\""};
     MaskArguments with_positions = given;
     if (!given.position_ids) with_positions.position_ids = language_model_.positions(context_, inputs_embeds.size(1));
     const Tensor mask = causal_mask(inputs_embeds, with_positions);
@@ -218,24 +234,42 @@ class GPTJForCausalLM : public PositionedLM {
   mutable Tensor outputs_;
 };
 
-ModelTraits traits(const FamilyConfig& config) {
+GptjAttention make_attention(const Builder& builder, const TextConfig& c, const ModelOptions& options) {
+  return GPTJAttention(builder, c, options);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> build_gptj(Context& context, const TextConfig& config, const DataConfig& data,
+                                  const ModelOptions& options, MakeGptjAttention make_its_attention) {
+  return std::make_unique<GPTJForCausalLM>(context, config, data, options, make_its_attention);
+}
+
+ModelTraits gptj_traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  t.ia3_targets = {"q_proj", "v_proj", "fc_out"};
-  t.ia3_feedforward = {"fc_out"};
-  t.ln_tuning_targets = {"ln_1", "ln_f"};
   allow_compared(t, {Feature::zero3});
   t.language = "transformer";
   t.max_sequence_length = t.text.max_position_embeddings;
-  t.refuse(Feature::sdpa, "inconsistent", "GPT-J has attention of its own, not SDPA: expected eager");
+  t.refuse(Feature::sdpa, "inconsistent", "the class has attention of its own, not SDPA: expected eager");
   t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});
+  return t;
+}
+
+namespace {
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = gptj_traits(config);
+  t.ia3_targets = {"q_proj", "v_proj", "fc_out"};
+  t.ia3_feedforward = {"fc_out"};
+  t.ln_tuning_targets = {"ln_1", "ln_f"};
   return t;
 }
 
 }  // namespace
 
 namespace family {
-extern const Family gptj = positioned_family<TextConfig, read, GPTJForCausalLM>(kClasses, kBlocks, traits);
+extern const Family gptj = gptj_family<kNames, make_attention>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer
