@@ -51,6 +51,7 @@ ModelTraits traits(const FamilyConfig& config) {
   if (c.dropout_rate != 0)
     t.refuse(Feature::zero3, "not-modelled", "dropout_rate is not 0, which is not supported yet with ZeRO-3");
   t.takes_targets = true;
+  t.no_split_modules = {kBlocks[0], kBlocks[1]};
   t.ties_embeddings = c.tie_word_embeddings;
   t.hidden_size = 0;          // the config has none of its own
   t.max_sequence_length = 0;  // positions are angles
