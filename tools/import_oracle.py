@@ -27,6 +27,7 @@ FOLDERS = {
     "clip_vision_model": "clip",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
+    "glm_ocr": "glm4v",
     "llava_next": "llava",
     "smolvlm": "idefics3",
     "qwen2_5_vl": "qwen2_vl",

@@ -39,6 +39,13 @@ def glm4v(least: int, most: int) -> Tokens:
     return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
 
 
+def glm46v(_config: dict[str, Any]) -> Tokens:
+    from transformers.models.glm46v.image_processing_pil_glm46v import Glm46VImageProcessorPil
+
+    processor = Glm46VImageProcessorPil(size={"shortest_edge": 12544, "longest_edge": 9633792})
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
+
+
 def internvl(config: dict[str, Any]) -> Tokens:
     from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
@@ -152,7 +159,7 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen3_vl": {"qwen3-vl-8b": lambda _config: qwen_vl(16, 65536, 16777216)},
     "qwen3_omni_moe": {"qwen3-omni-30b-a3b-thinker": lambda _config: qwen_vl(16, 3136, 12845056)},
     "qwen3_5": {"qwen3.5-9b": lambda _config: qwen_vl(16, 65536, 16777216)},
-    "glm4v": {"glm-4.1v-9b": lambda _config: glm4v(12544, 9633792)},
+    "glm4v": {"glm-4.1v-9b": lambda _config: glm4v(12544, 9633792), "glm-ocr": glm46v},
     "gemma4": {"gemma-4-e2b": gemma4, "gemma-4-12b": gemma4},
     "kimi_k25": {"kimi-k2.5": kimi_k25},
     "muse_glimmer": {"muse-glimmer-30b": muse_glimmer},

@@ -24,6 +24,7 @@ CLASSES = {
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
     "glm46v": "Glm46VForConditionalGeneration",
+    "glm_ocr": "GlmOcrForConditionalGeneration",
     "kimi_k25": "Kimi_K25ForConditionalGeneration",
     "muse_glimmer": "MuseGlimmerForConditionalGeneration",
     "gemma3": "Gemma3ForConditionalGeneration",
@@ -42,7 +43,7 @@ CLASSES = {
 QWEN3_VL = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe_thinker")
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni_thinker", *QWEN3_VL)
 OMNI = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")  # they hear, too
-GLM_V = ("glm4v", "glm46v")
+GLM_V = ("glm4v", "glm46v", "glm_ocr")
 KIMI_VL = ("kimi_k25", "muse_glimmer")  # their towers merge patches at the end, and positions are the text's own
 WAVEFORMS = ("wav2vec2", "hubert")  # they hear samples, not spectrograms
 GRIDS = QWEN_VL + GLM_V + KIMI_VL  # images are grids of patches (image_grid_thw)

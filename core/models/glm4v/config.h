@@ -9,18 +9,50 @@ namespace oometer {
 
 class ConfigReader;
 
-/// What a class is called; tower and language model are the same in all (models/glm46v/modular_glm46v.py).
+inline constexpr LlamaClassNames kGlm4vText{"Glm4vForConditionalGeneration",
+                                            "Glm4vTextModel",
+                                            "Glm4vTextDecoderLayer",
+                                            "Glm4vTextAttention",
+                                            "Glm4vTextMLP",
+                                            "Glm4vRMSNorm",
+                                            "Glm4vTextRotaryEmbedding"},
+    kGlmOcrText{"GlmOcrForConditionalGeneration",
+                "GlmOcrTextModel",
+                "GlmOcrTextDecoderLayer",
+                "GlmOcrTextAttention",
+                "GlmOcrTextMLP",
+                "GlmOcrRMSNorm",
+                "GlmOcrTextRotaryEmbedding"};
+
+/// What the classes of a tower are called.
+struct Glm4vTowerNames {
+  const char *model, *patch_embed, *rotary_embedding, *block, *attention, *mlp, *merger, *rms_norm;
+};
+inline constexpr Glm4vTowerNames kGlm4vTower{
+    "Glm4vVisionModel",     "Glm4vVisionPatchEmbed", "Glm4vVisionRotaryEmbedding", "Glm4vVisionBlock",
+    "Glm4vVisionAttention", "Glm4VisionMlp",         "Glm4vVisionPatchMerger",     "Glm4vRMSNorm"},
+    kGlmOcrTower{"GlmOcrVisionModel",     "GlmOcrVisionPatchEmbed", "GlmOcrVisionRotaryEmbedding", "GlmOcrVisionBlock",
+                 "GlmOcrVisionAttention", "GlmOcrVisionMlp",        "GlmOcrVisionPatchMerger",     "GlmOcrRMSNorm"};
+
+/// What a class is called. GLM-4.6V has GLM-4V's tower and language model (models/glm46v/modular_glm46v.py), GLM-OCR
+/// classes of its own (models/glm_ocr/modular_glm_ocr.py).
 struct Glm4vClass {
   const char *model_type, *class_name, *model;
+  const Glm4vTowerNames* tower = &kGlm4vTower;
+  const LlamaClassNames* text = &kGlm4vText;
+
+  bool is_ocr() const { return tower == &kGlmOcrTower; }
 };
 inline constexpr Glm4vClass kGlm4v{"glm4v", "Glm4vForConditionalGeneration", "Glm4vModel"},
-    kGlm46V{"glm46v", "Glm46VForConditionalGeneration", "Glm46VModel"};
+    kGlm46V{"glm46v", "Glm46VForConditionalGeneration", "Glm46VModel"},
+    kGlmOcr{"glm_ocr", "GlmOcrForConditionalGeneration", "GlmOcrModel", &kGlmOcrTower, &kGlmOcrText};
 
 /// transformers 5.23, models/glm4v/configuration_glm4v.py, class Glm4vVisionConfig: the fields that decide memory.
 struct Glm4vVisionConfig {
+  const Glm4vClass* of = &kGlm4v;
   std::int64_t depth = 24;
   std::int64_t hidden_size = 1536;
-  std::int64_t intermediate_size = 13696;  ///< of the merger; the blocks' is out_hidden_size
+  std::int64_t intermediate_size = 13696;
   std::int64_t num_heads = 12;
   std::int64_t in_channels = 3;
   std::int64_t image_size = 336;  ///< pixels, of the square whose patches have learned positions
@@ -32,6 +64,9 @@ struct Glm4vVisionConfig {
   bool attention_bias = false;
   Activation hidden_act = Activation::silu;
 
+  /// Of the blocks, and of the merger (context_dim).
+  std::int64_t mlp_size() const { return of->is_ocr() ? intermediate_size : out_hidden_size; }
+  std::int64_t merger_size() const { return of->is_ocr() ? out_hidden_size * in_channels : intermediate_size; }
   std::int64_t merge_unit() const { return spatial_merge_size * spatial_merge_size; }
   /// Of the square, along a side.
   std::int64_t side() const { return image_size / patch_size; }
@@ -41,7 +76,7 @@ struct Glm4vVisionConfig {
   bool operator==(const Glm4vVisionConfig&) const = default;
 };
 
-/// class Glm4vConfig of the same file, and Glm46VConfig.
+/// class Glm4vConfig of the same file, Glm46VConfig and GlmOcrConfig.
 struct Glm4vConfig {
   const Glm4vClass* of = &kGlm4v;
   Glm4vVisionConfig vision;
@@ -53,6 +88,6 @@ struct Glm4vConfig {
 
 Glm4vConfig read_glm4v_config(ConfigReader& reader, const Glm4vClass& of);
 /// class Glm4vTextConfig.
-TextConfig read_glm4v_text(ConfigReader& reader);
+TextConfig read_glm4v_text(ConfigReader& reader, const Glm4vClass& of);
 
 }  // namespace oometer

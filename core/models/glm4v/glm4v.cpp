@@ -20,18 +20,27 @@ namespace {
 LlamaMLP glm4_vision_mlp(const Builder& builder, const Glm4vVisionConfig& c, const LigerConfig& kernels) {
   LlamaConfig sizes;
   sizes.hidden_size = c.hidden_size;
-  sizes.intermediate_size = c.out_hidden_size;
+  sizes.intermediate_size = c.mlp_size();
+  sizes.mlp_bias = c.of->is_ocr() && c.attention_bias;
   sizes.hidden_act = c.hidden_act;
   return {builder, sizes, kernels};
 }
 
+PatchAttention glm4v_vision_attention(const Builder& builder, const Glm4vVisionConfig& c, AttentionKind attention) {
+  const bool is_ocr = c.of->is_ocr();
+  PatchAttention its(builder, c.hidden_size, c.num_heads, attention, c.attention_bias, is_ocr && c.attention_bias);
+  if (!is_ocr) return its;
+  its.q_norm = Norm(builder.child("q_norm", c.of->tower->rms_norm), rms_norm, {its.head_dim});
+  its.k_norm = Norm(builder.child("k_norm", c.of->tower->rms_norm), rms_norm, {its.head_dim});
+  return its;
+}
+
 struct Glm4vVisionBlock {
   Glm4vVisionBlock(const Builder& builder, const Glm4vVisionConfig& c, const ModelOptions& options)
-      : norm1(builder.child("norm1", "Glm4vRMSNorm"), c.hidden_size, options.liger.rms_norm),
-        norm2(builder.child("norm2", "Glm4vRMSNorm"), c.hidden_size, options.liger.rms_norm),
-        attn(builder.child("attn", "Glm4vVisionAttention"), c.hidden_size, c.num_heads, options.attention,
-             c.attention_bias, false),
-        mlp(glm4_vision_mlp(builder.child("mlp", "Glm4VisionMlp"), c, options.liger)),
+      : norm1(builder.child("norm1", c.of->tower->rms_norm), c.hidden_size, options.liger.rms_norm),
+        norm2(builder.child("norm2", c.of->tower->rms_norm), c.hidden_size, options.liger.rms_norm),
+        attn(glm4v_vision_attention(builder.child("attn", c.of->tower->attention), c, options.attention)),
+        mlp(glm4_vision_mlp(builder.child("mlp", c.of->tower->mlp), c, options.liger)),
         module(builder.module) {}
 
   Tensor operator()(const Tensor& hidden_in, const PatchSequences& sequences,
@@ -50,9 +59,9 @@ struct Glm4vVisionPatchMerger {
   Glm4vVisionPatchMerger(const Builder& builder, const Glm4vVisionConfig& c)
       : proj(builder.child("proj", "Linear"), c.out_hidden_size, c.out_hidden_size, false),
         post_projection_norm(builder.child("post_projection_norm", "LayerNorm"), c.out_hidden_size),
-        gate_proj(builder.child("gate_proj", "Linear"), c.out_hidden_size, c.intermediate_size, false),
-        up_proj(builder.child("up_proj", "Linear"), c.out_hidden_size, c.intermediate_size, false),
-        down_proj(builder.child("down_proj", "Linear"), c.intermediate_size, c.out_hidden_size, false),
+        gate_proj(builder.child("gate_proj", "Linear"), c.out_hidden_size, c.merger_size(), false),
+        up_proj(builder.child("up_proj", "Linear"), c.out_hidden_size, c.merger_size(), false),
+        down_proj(builder.child("down_proj", "Linear"), c.merger_size(), c.out_hidden_size, false),
         act_fn(c.hidden_act),
         module(builder.module) {}
 
@@ -88,6 +97,7 @@ struct Glm4vVisionEmbeddings {
         position_embedding(builder.child("position_embedding", "Embedding"), side * side, c.hidden_size),
         module(builder.module) {}
 
+  explicit operator bool() const { return side != 0; }
   Tensor operator()(const Tensor& argument, const DataConfig& data) const {
     Context& context = argument.context();
     ModuleCall call(context, module);
@@ -142,25 +152,28 @@ struct Glm4vVisionModel {
   Glm4vVisionModel() = default;
   Glm4vVisionModel(const Builder& builder, const Glm4vVisionConfig& c, const ModelOptions& options)
       : config(c), checkpointing(options.checkpointing), module(builder.module) {
-    embeddings = Glm4vVisionEmbeddings(builder.child("embeddings", "Glm4vVisionEmbeddings"), c);
+    const Glm4vTowerNames& names = *c.of->tower;
+    const bool is_ocr = c.of->is_ocr();
+    if (!is_ocr) embeddings = Glm4vVisionEmbeddings(builder.child("embeddings", "Glm4vVisionEmbeddings"), c);
     // No hook of checkpointing: transformers 5.23 does not find this tower's input embeddings.
     patch_embed =
-        GridPatchEmbed(builder.child("patch_embed", "Glm4vVisionPatchEmbed"),
+        GridPatchEmbed(builder.child("patch_embed", names.patch_embed),
                        {c.hidden_size, c.in_channels, c.temporal_patch_size, c.patch_size, c.patch_size}, true, {});
     LlamaConfig half;  // compute_axial_rope_parameters: frequencies of half a head
     half.head_dim = c.hidden_size / c.num_heads / 2;
-    rotary_pos_emb = LlamaRotaryEmbedding(builder.child("rotary_pos_emb", "Glm4vVisionRotaryEmbedding"), half);
+    rotary_pos_emb = LlamaRotaryEmbedding(builder.child("rotary_pos_emb", names.rotary_embedding), half);
     blocks.reserve(static_cast<std::size_t>(c.depth));
     stack = BlockStack(builder);
     for (std::int32_t i = 0; i < c.depth; ++i) {
-      blocks.emplace_back(builder.child("blocks", "Glm4vVisionBlock", i), c, options);
+      blocks.emplace_back(builder.child("blocks", names.block, i), c, options);
       stack.add_block(builder);
     }
-    merger = Glm4vVisionPatchMerger(builder.child("merger", "Glm4vVisionPatchMerger", Modality::projector), c);
-    post_conv_layernorm = LlamaRMSNorm(builder.child("post_conv_layernorm", "Glm4vRMSNorm"), c.hidden_size);
+    merger = Glm4vVisionPatchMerger(builder.child("merger", names.merger, Modality::projector), c);
+    if (!is_ocr)
+      post_conv_layernorm = LlamaRMSNorm(builder.child("post_conv_layernorm", names.rms_norm), c.hidden_size);
     downsample =
         Conv2d(builder.child("downsample", "Conv2d"), c.hidden_size, c.out_hidden_size, c.spatial_merge_size, true);
-    post_layernorm = LlamaRMSNorm(builder.child("post_layernorm", "Glm4vRMSNorm"), c.hidden_size);
+    post_layernorm = LlamaRMSNorm(builder.child("post_layernorm", names.rms_norm), c.hidden_size);
   }
 
   GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const {
@@ -169,10 +182,13 @@ struct Glm4vVisionModel {
     const Tensor position_ids = vision_position_ids(context, data);
     const PatchSequences sequences = frames_of(context, data, blocks.front().attn.call.kind);
     Tensor hidden_states = patch_embed(pixel_values);
-    hidden_states = post_conv_layernorm(hidden_states);
+    if (embeddings) hidden_states = post_conv_layernorm(hidden_states);
     const PositionEmbeddings positions = vision_rotary(rotary_pos_emb, position_ids);
-    const Tensor seqlens = empty(context, Op::sub, {data.images()}, DType::int32);
-    hidden_states = embeddings(hidden_states, data);
+    Tensor seqlens;
+    if (embeddings) {
+      seqlens = empty(context, Op::sub, {data.images()}, DType::int32);
+      hidden_states = embeddings(hidden_states, data);
+    }
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
       return [&block = blocks[i], sequences, positions = cast_forward_input(positions, blocks[i].module)](
                  const Tensor& hidden) { return block(hidden, sequences, positions); };
@@ -218,7 +234,8 @@ class Glm4v : public GridLanguageModel {
     accepts_loss_kwargs = false;
     const Builder model = root_.child("model", config.of->model);
     model_ = model.module;
-    visual_ = Glm4vVisionModel(model.child("visual", "Glm4vVisionModel", Modality::vision), config.vision, options);
+    visual_ =
+        Glm4vVisionModel(model.child("visual", config.of->tower->model, Modality::vision), config.vision, options);
     DecoderParts parts = glm4v_text_parts(config.text, options);
     complete_parts(parts, config.text);
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
@@ -240,7 +257,9 @@ class Glm4v : public GridLanguageModel {
     return visual_(pixel_values, frames);
   }
   bool times_frames() const override { return true; }
-  const Tensor& first_of_tower() const override { return visual_.embeddings.position_embedding.weight; }
+  const Tensor& first_of_tower() const override {
+    return visual_.embeddings ? visual_.embeddings.position_embedding.weight : visual_.patch_embed.weight;
+  }
 
   Glm4vVisionModel visual_;
 };

@@ -8,8 +8,8 @@
 
 namespace oometer {
 
-/// Glm4vForConditionalGeneration and Glm46VForConditionalGeneration (transformers 5.23, models/glm4v/modeling_glm4v.py,
-/// models/glm46v/modeling_glm46v.py).
+/// Glm4vForConditionalGeneration, Glm46VForConditionalGeneration and GlmOcrForConditionalGeneration (transformers 5.23,
+/// models/glm4v/modeling_glm4v.py, models/glm46v/modeling_glm46v.py, models/glm_ocr/modeling_glm_ocr.py).
 std::unique_ptr<Model> build_glm4v(Context& context, const Glm4vConfig& config, const DataConfig& data,
                                    const ModelOptions& options);
 /// What Glm4vTextModel has of its own.

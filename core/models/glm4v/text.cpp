@@ -8,17 +8,10 @@
 #include "models/kit/text_family.h"
 
 /// The language model of transformers 5.23, models/glm4v/modeling_glm4v.py: GLM-4's layers with Qwen2-VL's positions.
+/// GLM-OCR's projections have no biases.
 namespace oometer {
 
 namespace {
-
-constexpr LlamaClassNames kGlm4vText{"Glm4vForConditionalGeneration",
-                                     "Glm4vTextModel",
-                                     "Glm4vTextDecoderLayer",
-                                     "Glm4vTextAttention",
-                                     "Glm4vTextMLP",
-                                     "Glm4vRMSNorm",
-                                     "Glm4vTextRotaryEmbedding"};
 
 // Glm4vTextRotaryEmbedding.forward: of the angles of all three positions each section takes one's; a pair of
 // neighbours has one.
@@ -69,19 +62,28 @@ std::unique_ptr<DecoderLayer> make_glm4v_layer(const Builder& builder, const Tex
 
 }  // namespace
 
-TextConfig read_glm4v_text(ConfigReader& reader) {
+TextConfig read_glm4v_text(ConfigReader& reader, const Glm4vClass& of) {
   TextConfig d;
-  d.names = &kGlm4vText;
-  d.vocab_size = 151552;
-  d.intermediate_size = 13696;
-  d.num_hidden_layers = 40;
-  d.num_key_value_heads = 2;
-  d.max_position_embeddings = 32768;
+  d.names = of.text;
+  if (of.is_ocr()) {
+    d.vocab_size = 59392;
+    d.hidden_size = 1024;
+    d.intermediate_size = 4096;
+    d.num_hidden_layers = d.num_attention_heads = 16;
+    d.num_key_value_heads = 8;
+    d.max_position_embeddings = 131072;
+  } else {
+    d.vocab_size = 151552;
+    d.intermediate_size = 13696;
+    d.num_hidden_layers = 40;
+    d.num_key_value_heads = 2;
+    d.max_position_embeddings = 32768;
+  }
   TextConfig c = read_text_sizes(reader, d);
-  c.qkv_bias = true;
+  c.qkv_bias = !of.is_ocr();
   read_partial_rotary(reader, c, 1);
   check_llama_heads(reader, c);
-  if (c.head_dim * c.num_attention_heads != c.hidden_size)  // Glm4vTextAttention.__init__
+  if (!of.is_ocr() && c.head_dim * c.num_attention_heads != c.hidden_size)  // Glm4vTextAttention.__init__
     reader.fail_found(
         "hidden_size", "inconsistent",
         "expected num_attention_heads (" + std::to_string(c.num_attention_heads) + ") times the size of a head");

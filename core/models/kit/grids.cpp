@@ -334,6 +334,10 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
     key_states = states[1];
     value_states = states[2];
   }
+  if (q_norm) {
+    query_states = q_norm(query_states);
+    key_states = k_norm(key_states);
+  }
   if (positions.cos) apply_rotary_pos_emb_vision(query_states, key_states, positions);
   for (Tensor* states : {&query_states, &key_states, &value_states}) *states = unsqueeze(transpose(*states, 0, 1), 0);
   if (is_flash_attention(call.kind)) {

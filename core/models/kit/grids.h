@@ -8,6 +8,7 @@
 
 #include "models/data.h"
 #include "models/kit/decoder.h"
+#include "models/kit/norms.h"
 #include "models/kit/videos.h"
 #include "models/model.h"
 #include "nn/attention.h"
@@ -108,6 +109,7 @@ struct PatchAttention {
   Tensor operator()(const Tensor& argument, const PatchSequences& sequences, const PositionEmbeddings& positions) const;
 
   Linear qkv, q_proj, k_proj, v_proj, proj;
+  Norm q_norm, k_norm;  ///< of heads, before they rotate (GlmOcrVisionAttention)
   bool is_apart = false, finds_longest = false;
   std::int64_t num_heads = 0, head_dim = 0;
   AttentionCall call;
