@@ -26,9 +26,18 @@ std::int64_t sort_bytes(std::int64_t count, std::int64_t rows) {
   return rows < 256 && bytes > 1 ? 2559 + 1024 * divide_up(count, 3584) : bytes;
 }
 
+/// Many indices of few rows, whose sums over segments would not fill the device: partial sums are added where they
+/// belong, in float32 (seen in torch 2.15 on 108 and 132 multiprocessors, by numbers of indices, rows and columns).
+bool adds_partials_in_place(const Device& device, std::int64_t max_partials, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kBlock = 1024, kWarp = 32, kBlocksPerMultiprocessor = 4, kPartialsPerBlock = 4;
+  const std::int64_t width = round_up(columns, kWarp),
+                     blocks = divide_up(checked_product(rows, width), std::min(width, kBlock));
+  return kPartialsPerBlock * blocks < max_partials && blocks < kBlocksPerMultiprocessor * device.sm_count;
+}
+
 /// embedding_backward_cuda_kernel: rows of the gradient are summed by segments of the sorted indices, of which there
 /// are `count`.
-Tensor sum_segments(const Tensor& grad, std::int64_t count, std::int64_t rows, std::int64_t columns) {
+Tensor sum_segments(const Tensor& grad, std::int64_t count, std::int64_t rows, std::int64_t columns, bool of_bags) {
   constexpr Op op = Op::embedding_dense_backward;
   Context& context = grad.context();
   const DType dtype = grad.dtype();
@@ -44,7 +53,11 @@ Tensor sum_segments(const Tensor& grad, std::int64_t count, std::int64_t rows, s
   { const Workspace scan(context, op, cub_scan_bytes(max_segments)); }
   const Tensor partial_count = indices_like(context, 1);
   const Tensor partial_segment_offset = indices_like(context, max_partials);
-  { const Tensor sums = empty(context, op, {max_partials, columns}, is_half(dtype) ? DType::float32 : dtype); }
+  if (!of_bags && adds_partials_in_place(context.device, max_partials, max_segments, columns)) {
+    const Tensor segment_of_partial = indices_like(context, max_partials);
+    if (is_half(dtype)) const Tensor sums = empty(context, op, {rows, columns}, DType::float32);
+  } else
+    const Tensor sums = empty(context, op, {max_partials, columns}, is_half(dtype) ? DType::float32 : dtype);
   return grad_weight;
 }
 
@@ -67,7 +80,7 @@ void embedding_backward(Backward& b) {
     const Tensor range = indices_like(context, count);
     const Workspace sort(context, op, sort_bytes(count, rows));
   }
-  b.give(0, sum_segments(grad, count, rows, columns));
+  b.give(0, sum_segments(grad, count, rows, columns, false));
 }
 
 // _embedding_bag_dense_backward: embedding_bag_backward_cuda_sum_avg (native/cuda/EmbeddingBag.cu)
@@ -79,7 +92,7 @@ void embedding_bag_backward(Backward& b) {
     const Tensor range = indices_like(context, count);
     const Workspace sort(context, Op::embedding_dense_backward, sort_bytes(count, rows));
   }
-  b.give(0, sum_segments(b.grad(), count, rows, columns));
+  b.give(0, sum_segments(b.grad(), count, rows, columns, true));
 }
 
 }  // namespace
