@@ -46,6 +46,13 @@ def glm46v(_config: dict[str, Any]) -> Tokens:
     return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
 
 
+def paddleocr_vl(_config: dict[str, Any]) -> Tokens:
+    from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
+
+    processor = PaddleOCRVLImageProcessorPil()
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
+
+
 def internvl(config: dict[str, Any]) -> Tokens:
     from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
@@ -160,6 +167,7 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen3_omni_moe": {"qwen3-omni-30b-a3b-thinker": lambda _config: qwen_vl(16, 3136, 12845056)},
     "qwen3_5": {"qwen3.5-9b": lambda _config: qwen_vl(16, 65536, 16777216)},
     "glm4v": {"glm-4.1v-9b": lambda _config: glm4v(12544, 9633792), "glm-ocr": glm46v},
+    "paddleocr_vl": {"paddleocr-vl-0.9b": paddleocr_vl},
     "gemma4": {"gemma-4-e2b": gemma4, "gemma-4-12b": gemma4},
     "kimi_k25": {"kimi-k2.5": kimi_k25},
     "muse_glimmer": {"muse-glimmer-30b": muse_glimmer},

@@ -254,7 +254,8 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
         return out
     newer, omni = config.get("model_type") in QWEN3_VL, config.get("model_type") in OMNI
     whole = config.get("model_type") in GLM_V  # limits are of all frames together
-    sizes = (("patch_size", 16 if newer else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2))
+    paddle = config.get("model_type") == "paddleocr_vl"
+    sizes = (("patch_size", 16 if newer else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 1 if paddle else 2))
     # preprocessor_config.json of the published models
     least, most = (65536, 16777216) if newer and not omni else (12544, 9633792) if whole else (3136, 12845056)
     patch, merge, frames = (vision.get(key, default) for key, default in sizes)
@@ -262,7 +263,15 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     if whole:
         limits = (limits[0] / frames, limits[1] / frames)
 
+    if paddle:
+        from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import smart_resize as resize
+
+        limits = (data.get("min_pixels", 384 * 384), data.get("max_pixels", 1536 * 1536))
+        frames = 1
+
     def grid_of(size: list[int]) -> list[int]:
+        if paddle:
+            return [1, *(s // patch for s in resize(*size, patch * merge, *limits))]
         return [-(-data.get("frames", 1) // frames), *(s // patch for s in smart_resize(*size, patch * merge, *limits))]
 
     features = vision.get("in_channels", 3) * frames * patch * patch
@@ -273,7 +282,8 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
         out["video_grid_thw"] = {"values": grids}
         return out | ({"second_per_grid_ts": {"values": [1.0] * len(grids)}} if config.get("model_type") == "qwen2_5_vl" else {})
     grids = [data.get("grid_thw") or grid_of(size) for size in sizes_of(data, [672, 448])]
-    out["pixel_values"] = tensor([sum(map(math.prod, grids)), features], dtype)
+    row = [vision.get("num_channels", 3), patch, patch] if paddle else [features]
+    out["pixel_values"] = tensor([sum(map(math.prod, grids)), *row], dtype)
     out["image_grid_thw"] = {"values": grids}
     return out
 

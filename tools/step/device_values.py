@@ -121,7 +121,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
         by_frame = grid.repeat_interleave(grid[:, 0], 0)
         by_frame[:, 0] = 1
     patch, merge, kind = vision.get("patch_size", 14), vision.get("spatial_merge_size", 2), spec["model"]["config"].get("model_type")
-    own = 1 if kind in KIMI_VL else merge  # of positions
+    own = 1 if kind in (*KIMI_VL, "paddleocr_vl") else merge  # of positions
     if kind in KIMI_VL:
         merge = vision.get("merge_size", vision.get("merge_kernel_size", [2])[0])
     bounds = [vision_utils.get_vision_cu_seqlens(grid, merge_temporal=kind == "kimi_k25")]
@@ -160,6 +160,12 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
             return int(by_frame.flatten()[tensor.storage_offset()])
         if frame.f_code.co_name == "get_vision_interpolation_indices_and_weights":
             return patches
+        if "image_grid" in (its := frame.f_locals):  # PaddleOCRProjector computes with an image's
+            t, h, w = given["values"][its["image_grid"].storage_offset() // 3]
+            known = {"t": t, "h_block": h // merge, "w_block": w // merge}
+            size = next((known[name] for name in known if its[name].data_ptr() == tensor.data_ptr()), math.prod(known.values()))
+            its.clear()  # the frame keeps what f_locals gave
+            return size
         while frame and frame.f_code.co_name != "get_vision_window_index":
             frame = frame.f_back
         return len(bounds[1]) if frame else len(bounds[0]) - 1

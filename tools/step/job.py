@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from step.batch import PAIRS, idefics3_tiles, inputs_of, processors_own
-from step.spec import CLASSES, DTYPES, GRIDS, KIMI_VL, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import CLASSES, DTYPES, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 # Names in published files that transformers has no class of: the class and the config that it takes.
@@ -19,6 +19,7 @@ PARTS = {
     "mllama": ("vision_model", "multi_modal_projector"),
     "kimi_k25": ("vision_tower", "mm_projector"),
     "muse_glimmer": ("vision_tower", "vision_projection"),
+    "paddleocr_vl": ("visual", "projector"),
 }
 QWEN3_VL_FROZEN = ["visual.pos_embed", "visual.patch_embed", "visual.blocks", "visual.deepstack_merger_list"]  # LLaMA-Factory's tower
 QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
@@ -108,7 +109,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
     if stage == "custom":
         keys = (("freeze", "freeze"), ("only", "train_only"), ("no_grad", "no_grad"))
         train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}
-    elif model["config"].get("model_type") in GRIDS and model["config"]["model_type"] not in KIMI_VL:
+    elif model["config"].get("model_type") in GRIDS and model["config"]["model_type"] not in PARTS:
         train |= QWEN_VL_STAGES[stage]
         if model["config"].get("model_type") in QWEN3_VL and stage == "finetune":
             train["freeze"] = QWEN3_VL_FROZEN

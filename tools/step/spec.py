@@ -25,6 +25,7 @@ CLASSES = {
     "glm4v": "Glm4vForConditionalGeneration",
     "glm46v": "Glm46VForConditionalGeneration",
     "glm_ocr": "GlmOcrForConditionalGeneration",
+    "paddleocr_vl": "PaddleOCRVLForConditionalGeneration",
     "kimi_k25": "Kimi_K25ForConditionalGeneration",
     "muse_glimmer": "MuseGlimmerForConditionalGeneration",
     "gemma3": "Gemma3ForConditionalGeneration",
@@ -46,7 +47,7 @@ OMNI = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")  # they hear, too
 GLM_V = ("glm4v", "glm46v", "glm_ocr")
 KIMI_VL = ("kimi_k25", "muse_glimmer")  # their towers merge patches at the end, and positions are the text's own
 WAVEFORMS = ("wav2vec2", "hubert")  # they hear samples, not spectrograms
-GRIDS = QWEN_VL + GLM_V + KIMI_VL  # images are grids of patches (image_grid_thw)
+GRIDS = (*QWEN_VL, *GLM_V, *KIMI_VL, "paddleocr_vl")  # images are grids of patches (image_grid_thw)
 
 
 def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:

@@ -54,6 +54,16 @@ void grow_to_token(std::vector<std::int64_t>& size, std::int64_t factor) {
   for (std::int64_t& side : size) side = static_cast<std::int64_t>(static_cast<double>(side) * scale);
 }
 
+void grow_sides(std::vector<std::int64_t>& size, std::int64_t factor) {
+  if (size.size() != 2) return;
+  for (const std::size_t side : {0, 1}) {
+    if (size[side] >= factor) continue;
+    const double other = static_cast<double>(size[1 - side] * factor) / static_cast<double>(size[side]);
+    size[1 - side] = static_cast<std::int64_t>(std::nearbyint(other));  // halves to even
+    size[side] = factor;
+  }
+}
+
 void check_axial_heads(ConfigReader& reader, std::int64_t hidden_size, const char* heads_key, std::int64_t heads) {
   if (hidden_size % heads != 0 || hidden_size / heads % 4 != 0)
     reader.fail_found(
@@ -82,7 +92,10 @@ void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
     if (!size.empty()) reader.fail_found("image_size", "inconsistent", "grid_thw says it: leave one of them out");
   } else {
     if (size.empty()) size = {672, 448};
-    if (rule.of_all_frames) grow_to_token(size, factor);
+    if (rule.grows_sides)
+      grow_sides(size, factor);
+    else if (rule.of_all_frames)
+      grow_to_token(size, factor);
     if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1])) {
       reader.fail_found("image_size", "inconsistent",
                         "expected [height, width] in pixels, neither more than 200 times the other");
@@ -312,7 +325,7 @@ void ask_max_seqlen(const PatchSequences& sequences, AttentionKind attention) {
 }
 
 Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& sequences,
-                                  const PositionEmbeddings& positions) const {
+                                  const PositionEmbeddings& positions, TensorList* attn_weights) const {
   ModuleCall self(argument.context(), module);
   const Tensor hidden_states = self.argument(argument);
   const std::int64_t seq_length = hidden_states.size(0);
@@ -348,8 +361,11 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
     for (const Tensor* states : {&query_states, &key_states, &value_states})
       splits.push_back(split(*states, sequences.lengths, 2));
     attn_outputs.reserve(sequences.lengths.size());
-    for (std::size_t i = 0; i < sequences.lengths.size(); ++i)
-      attn_outputs.push_back(attention_forward(call, splits[0][i], splits[1][i], splits[2][i], {}).output);
+    for (std::size_t i = 0; i < sequences.lengths.size(); ++i) {
+      AttentionOutputs attention = attention_forward(call, splits[0][i], splits[1][i], splits[2][i], {});
+      attn_outputs.push_back(std::move(attention.output));
+      if (attn_weights) attn_weights->push_back(std::move(attention.weights));
+    }
     attn_output = cat(attn_outputs, 1);
   }
   attn_output = view(attn_output, {seq_length, checked_product(num_heads, head_dim)});
@@ -578,7 +594,7 @@ Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) {
     for (const Tensor& features : image_outputs.deepstack_features) deeper.push_back(split(features, of_images, 0));
     image_embeds = cat(pieces, 0);
     image_embeds = to(image_embeds, inputs_embeds.dtype());
-    image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, data_.video || (inputs.images && is_video()));
+    image_mask = find_placeholders(inputs.input_ids, other_mask, data_.video || (inputs.images && is_video()));
     inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
     if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
     for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));

@@ -29,7 +29,8 @@ struct GridRule {
   /// Limits are of all frames that make a patch together, and what is smaller than a token grows to one first; there
   /// is one frame (models/glm4v/image_processing_glm4v.py).
   bool of_all_frames = false;
-  VideoRule video{};  ///< of `data.video`; its max_pixels 0: no videos are modelled
+  bool grows_sides = false;  ///< a side that is shorter than a token first (models/paddleocr_vl)
+  VideoRule video{};         ///< of `data.video`; its max_pixels 0: no videos are modelled
 };
 /// Limits of smart_resize.
 struct Pixels {
@@ -42,6 +43,8 @@ std::pair<std::int64_t, std::int64_t> smart_resize(const std::vector<std::int64_
                                                    std::int64_t frames_of_patch = 1);
 /// The first lines of glm4v's and qwen3_vl's, with Python's arithmetic.
 void grow_to_token(std::vector<std::int64_t>& size, std::int64_t factor);
+/// The same of paddleocr_vl's.
+void grow_sides(std::vector<std::int64_t>& size, std::int64_t factor);
 /// Heads of which half rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
 void check_axial_heads(ConfigReader& reader, std::int64_t hidden_size, const char* heads_key, std::int64_t heads);
 /// A job's `data.grid_thw`, or the grid that the processor makes of `image_size` and `frames`: smart_resize
@@ -106,7 +109,9 @@ struct PatchAttention {
   static PatchAttention apart(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads,
                               AttentionKind attention, std::initializer_list<Projection> projections);
   /// `positions`: null ones rotate nothing.
-  Tensor operator()(const Tensor& argument, const PatchSequences& sequences, const PositionEmbeddings& positions) const;
+  /// `attn_weights`: where they go if the class gives them to its layer, too.
+  Tensor operator()(const Tensor& argument, const PatchSequences& sequences, const PositionEmbeddings& positions,
+                    TensorList* attn_weights = nullptr) const;
 
   Linear qkv, q_proj, k_proj, v_proj, proj;
   Norm q_norm, k_norm;  ///< of heads, before they rotate (GlmOcrVisionAttention)
@@ -192,6 +197,10 @@ class GridLanguageModel : public LanguageModel {
   virtual const Tensor& first_of_tower() const = 0;
   /// Positions that the text model makes itself are four: the text's own, then those of frame, row and column.
   virtual bool text_positions_come_first() const { return false; }
+  /// get_placeholder_mask; `other`: that of what the batch has not.
+  virtual Tensor find_placeholders(const Tensor& input_ids, Tensor& other, bool of_videos) const {
+    return grid_placeholder_mask(input_ids, other, of_videos);
+  }
   /// A prompt has a timestamp before each frame of a video.
   virtual bool times_frames() const { return text_positions_come_first(); }
 

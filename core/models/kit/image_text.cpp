@@ -50,9 +50,6 @@ ModelOutputs ImageTextModel::forward(const ModelInputs& inputs) {
   return outputs;
 }
 
-namespace {
-
-// get_placeholder_mask
 Tensor placeholder_mask(const Tensor& input_ids) {
   const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
   const Tensor n_image_tokens = sum_all(special_image_mask);
@@ -60,8 +57,6 @@ Tensor placeholder_mask(const Tensor& input_ids) {
   const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
   return unsqueeze(special_image_mask, -1);
 }
-
-}  // namespace
 
 Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hidden_states) const {
   ModuleCall call(context_, model_);

@@ -19,6 +19,9 @@ struct ImageFeatures {
   TensorList others;         ///< the tower's own outputs
 };
 
+/// get_placeholder_mask
+Tensor placeholder_mask(const Tensor& input_ids);
+
 class ImageTextModel : public LanguageModel {
  public:
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override;
