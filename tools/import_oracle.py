@@ -30,6 +30,7 @@ FOLDERS = {
     "glm_ocr": "glm4v",
     "llava_next": "llava",
     "smolvlm": "idefics3",
+    "idefics2": "idefics3",
     "qwen2_5_vl": "qwen2_vl",
 }
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}

@@ -210,6 +210,8 @@ def place_image_tokens(spec: Spec) -> None:
         token = token or 128_257
         side = vision.get("image_size", 224) // vision.get("patch_size", 32) // config.get("scale_factor", 2)
         count = side**2 * pixels["shape"][1]
+    elif kind == "idefics2":
+        token, count = token or 32_001, config.get("perceiver_config", {}).get("resampler_n_latents", 64) * pixels["shape"][1]
     elif kind == "qwen2_audio":
         token, count = config.get("audio_token_index", 151_646), inputs["feature_attention_mask"]["tokens"]
     else:

@@ -56,6 +56,15 @@ def idefics3_tiles(config: dict[str, Any], data: dict[str, Any]) -> int:
     return sum(max(each, 1) for each in tiles)
 
 
+def idefics2_size(size: list[int]) -> list[int]:
+    import numpy
+    from transformers.image_utils import SizeDict
+    from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil, get_resize_output_image_size
+
+    image = numpy.broadcast_to(numpy.zeros((), numpy.uint8), (3, *size))
+    return list(get_resize_output_image_size(image, SizeDict(**Idefics2ImageProcessorPil.size)))
+
+
 def lfm2_vl_shapes(config: dict[str, Any], size: list[int]) -> list[list[int]]:
     """Rows and columns of patches of an image's tiles, the whole image last, as Lfm2VlImageProcessor cuts it."""
     from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
@@ -154,6 +163,10 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if tiles:
             side = [vision.get("image_size", 224)] * 2
             out["pixel_values"] = tensor([batch, tiles, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "idefics2":
+        if images:
+            sides = idefics2_size(data.get("image_size") or [vision.get("image_size", 224)] * 2)
+            out["pixel_values"] = tensor([batch, images_of(data), vision.get("num_channels", 3), *sides], dtype)
     elif kind in ("llava_next", "llava_onevision"):
         if images:
             side = [vision.get("image_size", 336)] * 2
@@ -354,7 +367,7 @@ def smart_resize(height: int, width: int, factor: int, min_pixels: float, max_pi
 
 def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
     """What else the processors of these models give to generate()."""
-    if kind in ("smolvlm", "idefics3") and "pixel_values" in inputs:
+    if kind in ("smolvlm", "idefics3", "idefics2") and "pixel_values" in inputs:
         batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
         inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
     if kind in GRIDS and kind not in KIMI_VL:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from step.batch import PAIRS, idefics3_tiles, inputs_of, processors_own
+from step.batch import PAIRS, idefics3_tiles, images_of, inputs_of, processors_own
 from step.spec import CLASSES, DTYPES, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
@@ -16,6 +16,7 @@ PUBLISHED = {"InternLM3ForCausalLM": {"class": "LlamaForCausalLM", "config_class
 PARTS = {
     "smolvlm": ("vision_model", "connector"),
     "idefics3": ("vision_model", "connector"),
+    "idefics2": ("vision_model", "connector"),
     "mllama": ("vision_model", "multi_modal_projector"),
     "kimi_k25": ("vision_tower", "mm_projector"),
     "muse_glimmer": ("vision_tower", "vision_projection"),
@@ -159,6 +160,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
             spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
     if model["config"].get("model_type") in ("smolvlm", "idefics3"):  # how many tiles of each sample are not padding
         spec["item_int"] = idefics3_tiles(model["config"], data)
+    elif model["config"].get("model_type") == "idefics2":
+        spec["item_int"] = images_of(data)
     if parallel.get("strategy", "none") != "none":
         spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
         spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))

@@ -34,6 +34,7 @@ CLASSES = {
     "internvl": "InternVLForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration",
     "smolvlm": "SmolVLMForConditionalGeneration",
+    "idefics2": "Idefics2ForConditionalGeneration",
     "idefics3": "Idefics3ForConditionalGeneration",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",

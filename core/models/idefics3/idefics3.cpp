@@ -1,8 +1,10 @@
 #include "models/idefics3/idefics3.h"
 
 #include <cmath>
+#include <functional>
 
 #include "models/clip/clip.h"
+#include "models/idefics3/perceiver.h"
 #include "models/kit/decoder.h"
 #include "nn/checkpointing.h"
 #include "ops/integers.h"
@@ -120,7 +122,7 @@ struct Idefics3Connector {
     return reshape(x, {batch, fewer * fewer, width * scale_factor});
   }
 
-  Tensor operator()(const Tensor& image_hidden_states) const {
+  Tensor operator()(const Tensor& image_hidden_states, const Tensor&) const {
     ModuleCall call(image_hidden_states.context(), module);
     const Tensor x = pixel_shuffle(call.argument(image_hidden_states));
     ModuleCall mlp(x.context(), modality_projection);
@@ -140,7 +142,11 @@ class Idefics3 : public LanguageModel {
     model_ = model.module;
     vision_model_ = Idefics3VisionTransformer(
         model.child("vision_model", config.vision.family->model, Modality::vision), config.vision, options);
-    connector_ = Idefics3Connector(model.child("connector", config.family->connector, Modality::projector), config);
+    const Builder connector = model.child("connector", config.family->connector, Modality::projector);
+    if (config.family->has_perceiver)
+      connector_ = Idefics2Connector(connector, config, options.attention);
+    else
+      connector_ = Idefics3Connector(connector, config);
     make_decoder(model.child("text_model", config.text.names->model, Modality::language), config.text, options);
     vision_model_.embeddings.checkpointing = options.checkpointing;
     language_model_.blocks.first_block = vision_model_.encoder.layers.size();
@@ -176,11 +182,11 @@ class Idefics3 : public LanguageModel {
   };
 
   void complete(ModelInputs& batch) override {
-    if (data_.images() > 0)
-      batch.pixel_values =
-          input({data_.micro_batch_size, data_.sum_of_sample([](const ImageShape& image) { return image.tiles; }),
-                 config_.vision.num_channels, config_.tile_size, config_.tile_size},
-                data_.pixel_dtype.value_or(dtype_));
+    if (data_.images() == 0) return;
+    const auto [height, width] = config_.pixels(data_);
+    const std::int64_t tiles = data_.sum_of_sample([](const ImageShape& image) { return image.tiles; });
+    batch.pixel_values = input({data_.micro_batch_size, tiles, config_.vision.num_channels, height, width},
+                               data_.pixel_dtype.value_or(dtype_));
   }
 
   bool is_smolvlm() const { return config_.family == &kSmolVlm; }
@@ -216,11 +222,13 @@ class Idefics3 : public LanguageModel {
       const Tensor count = integers(context_, Op::sum, {images, rows, columns});
       if (!batch_in.pixel_attention_mask)
         const Tensor as_integers = integers(context_, Op::to_copy, {images, rows, columns, patch, patch});
-      patch_attention_mask = pointwise(Op::gt, {&count}, DType::boolean);
+      patch_attention_mask =
+          pointwise(config_.family->has_perceiver ? Op::eq : Op::gt, {&count}, DType::boolean);  // == patch_size ** 2
     }
     ImageOutputs outputs;
     outputs.last_hidden_state = vision_model_(pixel_values, patch_attention_mask);
-    outputs.features = connector_(outputs.last_hidden_state);
+    outputs.features =
+        connector_(outputs.last_hidden_state, view(patch_attention_mask, {images, checked_product(rows, columns)}));
     pixel_values.reset();
     real_images.reset();
     num_real_images_per_batch.reset();
@@ -271,7 +279,7 @@ class Idefics3 : public LanguageModel {
 
   Idefics3Config config_;
   Idefics3VisionTransformer vision_model_;
-  Idefics3Connector connector_;
+  std::function<Tensor(const Tensor& image_hidden_states, const Tensor& attention_mask)> connector_;
   ModuleId model_ = 0;
 };
 
