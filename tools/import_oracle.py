@@ -29,6 +29,7 @@ FOLDERS = {
     "deepseek_v3": "deepseek",
     "glm_ocr": "glm4v",
     "llava_next": "llava",
+    "llava_next_video": "llava",
     "smolvlm": "idefics3",
     "idefics2": "idefics3",
     "qwen2_5_vl": "qwen2_vl",

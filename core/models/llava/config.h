@@ -12,11 +12,23 @@ namespace oometer {
 /// "cls_patch").
 enum class FeatureSelect : std::uint8_t { without_class_token, full };
 
+/// What the classes are called.
+struct LlavaClass {
+  const char *model_type, *class_name, *model, *projector;
+};
+inline constexpr LlavaClass kLlava{"llava", "LlavaForConditionalGeneration", "LlavaModel", "LlavaMultiModalProjector"},
+    kLlavaNext{"llava_next", "LlavaNextForConditionalGeneration", "LlavaNextModel", "LlavaNextMultiModalProjector"},
+    kLlavaOnevision{"llava_onevision", "LlavaOnevisionForConditionalGeneration", "LlavaOnevisionModel",
+                    "LlavaOnevisionMultiModalProjector"},
+    kLlavaNextVideo{"llava_next_video", "LlavaNextVideoForConditionalGeneration", "LlavaNextVideoModel",
+                    "LlavaNextVideoMultiModalProjector"};
+
 /// transformers 5.23, models/llava/configuration_llava.py, class LlavaConfig; and the same model as the original code
 /// (haotian-liu/LLaVA v1.2.2) describes it.
 ///
 /// tie_word_embeddings: the text config's own flag is carried upwards (LlavaConfig.__post_init__).
 struct LlavaConfig : VisionLanguageConfig {
+  const LlavaClass* of = &kLlava;
   /// Indices into the tower's hidden states [embeddings, layer 1, ..., layer N], all in 0..N.
   std::vector<std::int64_t> vision_feature_layers;
   /// The config gave a list: the features are concatenated along the channels (torch.cat, even of one).
@@ -41,12 +53,8 @@ struct LlavaConfig : VisionLanguageConfig {
   /// LLaVA-OneVision's (models/llava_onevision; vision_aspect_ratio "anyres_max_N"): features of more than N tiles are
   /// scaled down. 0: LLaVA-NeXT.
   std::int64_t max_num_patches = 0;
-  const char* class_name() const {
-    return is_onevision() ? "LlavaOnevisionForConditionalGeneration"
-           : is_next()    ? "LlavaNextForConditionalGeneration"
-                          : "LlavaForConditionalGeneration";
-  }
   bool is_onevision() const { return max_num_patches != 0; }
+  bool sees_videos() const { return of == &kLlavaNextVideo || is_onevision(); }
   bool is_next() const { return !image_grid_pinpoints.empty(); }
   /// The tower is SigLIP's, not CLIP's.
   bool has_siglip() const { return !vision.family->has_class_token; }
@@ -76,6 +84,7 @@ struct LlavaConfig : VisionLanguageConfig {
 /// With Framework::llava the original code's keys (mm_projector_type, mm_vision_select_layer, ...) count.
 LlavaConfig read_llava_config(ConfigReader& reader, Framework framework);
 LlavaConfig read_llava_next_config(ConfigReader& reader);
+LlavaConfig read_llava_next_video_config(ConfigReader& reader);
 LlavaConfig read_llava_onevision_config(ConfigReader& reader);
 
 }  // namespace oometer

@@ -13,15 +13,17 @@ namespace {
 
 /// The original code's own class; its config.json says model_type llava or llava_llama.
 constexpr const char* kOriginal = "LlavaLlamaForCausalLM";
-constexpr ModelClass kClasses[] = {{"llava", "LlavaForConditionalGeneration"},
-                                   {"llava_next", "LlavaNextForConditionalGeneration"},
-                                   {"llava_onevision", "LlavaOnevisionForConditionalGeneration"},
+constexpr ModelClass kClasses[] = {{kLlava.model_type, kLlava.class_name},
+                                   {kLlavaNext.model_type, kLlavaNext.class_name},
+                                   {kLlavaOnevision.model_type, kLlavaOnevision.class_name},
+                                   {kLlavaNextVideo.model_type, kLlavaNextVideo.class_name},
                                    {"llava", kOriginal},
                                    {"llava_llama", kOriginal}};
 constexpr const char* kBlocks[] = {kClipVision.encoder_layer, kSiglipVision.encoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework framework) {
   if (&of == &kClasses[2]) return read_llava_onevision_config(reader);
+  if (&of == &kClasses[3]) return read_llava_next_video_config(reader);
   return &of == &kClasses[1] ? read_llava_next_config(reader) : read_llava_config(reader, framework);
 }
 
@@ -45,7 +47,7 @@ void add_traits_of_1_5(const LlavaConfig& c, ModelTraits& t) {
 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<LlavaConfig>();
-  ModelTraits t = vision_language_traits(c.class_name(), c);
+  ModelTraits t = vision_language_traits(c.of->class_name, c);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
   t.allow({Feature::quantization, Feature::image_preferences, Feature::packing});
   if (!c.is_next() && !c.is_onevision()) t.leave_liger_out();  // of LLaVA-1.5 alone they were compared
@@ -63,7 +65,9 @@ ModelTraits traits(const FamilyConfig& config) {
     for (const Feature feature : {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   }
-  if (c.is_onevision())
+  if (c.of == &kLlavaNextVideo)
+    t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.sees_videos())
     t.oldest_transformers = {5, 23, 0};
   else if (c.is_next() || c.has_siglip())
     t.oldest_transformers = {5, 0, 0};

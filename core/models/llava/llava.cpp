@@ -47,27 +47,20 @@ struct Merged {
 class Llava : public LanguageModel {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : LanguageModel(context, config.class_name(), Modality::none, data, options),
+      : LanguageModel(context, config.of->class_name, Modality::none, data, options),
         behaviours_(context.behaviours),
         config_(config) {
     if (behaviours_.llava_holds_causal_lm) loss_type = LossType::shifted;
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
-    const Builder model = holds_causal_lm ? root_
-                                          : root_.child("model", config.is_onevision() ? "LlavaOnevisionModel"
-                                                                 : config.is_next()    ? "LlavaNextModel"
-                                                                                       : "LlavaModel");
+    const Builder model = holds_causal_lm ? root_ : root_.child("model", config.of->model);
     model_ = model.module;
     const Builder tower = model.child("vision_tower", config.vision.family->model, Modality::vision);
     if (config.has_siglip())
       vision_tower_ = SiglipVisionModel(tower, config.vision, options);
     else
       vision_tower_ = ClipVisionModel(tower, config.vision, options);
-    projector_ = LlavaMultiModalProjector(model.child("multi_modal_projector",
-                                                      config.is_onevision() ? "LlavaOnevisionMultiModalProjector"
-                                                      : config.is_next()    ? "LlavaNextMultiModalProjector"
-                                                                            : "LlavaMultiModalProjector",
-                                                      Modality::projector),
-                                          config);
+    projector_ = LlavaMultiModalProjector(
+        model.child("multi_modal_projector", config.of->projector, Modality::projector), config);
     if (config.is_next()) {
       model.children_are_through();
       const Tensor random = empty(context, Op::empty, {config.text.hidden_size}, options.dtype);
@@ -195,7 +188,7 @@ class Llava : public LanguageModel {
     return image_outputs;
   }
 
-  // LlavaOnevisionModel.get_placeholder_mask, which looks for videos, too
+  // get_placeholder_mask of LlavaOnevisionModel and LlavaNextVideoModel, which look for videos, too
   Tensor placeholder_masks(const Tensor& input_ids, Tensor& special_video_mask) const {
     const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
     special_video_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
@@ -256,8 +249,8 @@ class Llava : public LanguageModel {
       if (behaviours_.captures_all_hidden_states)
         image.pooler_output.reset();  // list(image_features), bound to the same name
       features = to(features, inputs_embeds.dtype());
-      special_image_mask = config_.is_onevision() ? placeholder_masks(inputs.input_ids, special_video_mask)
-                                                  : placeholder_mask(inputs.input_ids, inputs_embeds, features);
+      special_image_mask = config_.sees_videos() ? placeholder_masks(inputs.input_ids, special_video_mask)
+                                                 : placeholder_mask(inputs.input_ids, inputs_embeds, features);
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }

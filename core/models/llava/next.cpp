@@ -93,6 +93,7 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) {
   const std::vector<LlavaConfig::Resolution> pinpoints = read_pinpoints(reader, tile);
   reader.ignore({"use_image_newline_parameter"});
   LlavaConfig c = read_llava_config(reader, Framework::transformers);
+  c.of = &kLlavaNext;
   c.image_grid_pinpoints = pinpoints;
   // LlavaNextModel.pack_image_features: view(rows, columns, height, width, -1) of a tile's features
   if (c.tokens_per_image() != c.vision.num_patches())
@@ -118,7 +119,19 @@ LlavaConfig read_llava_onevision_config(ConfigReader& reader) {
       reader.fail(key, "not-modelled", "the class's own one is not supported yet: expected an object");
   reader.ignore({"video_token_index", "video_token_id"});
   LlavaConfig c = read_llava_next_config(reader);
+  c.of = &kLlavaOnevision;
   c.max_num_patches = std::max<std::int64_t>(most, 1);
+  return c;
+}
+
+LlavaConfig read_llava_next_video_config(ConfigReader& reader) {
+  if (const std::string mode = reader.text("spatial_pool_mode", "average"); mode != "average" && mode != "max")
+    reader.fail_found("spatial_pool_mode", "not-modelled",
+                      "pooling with weights is not supported yet: expected \"average\" or \"max\"");
+  reader.ignore(
+      {"spatial_pool_stride", "spatial_pool_out_channels", "video_seq_length", "video_token_index", "video_token_id"});
+  LlavaConfig c = read_llava_next_config(reader);
+  c.of = &kLlavaNextVideo;
   return c;
 }
 
