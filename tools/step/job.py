@@ -21,6 +21,7 @@ PARTS = {
     "kimi_k25": ("vision_tower", "mm_projector"),
     "muse_glimmer": ("vision_tower", "vision_projection"),
     "paddleocr_vl": ("visual", "projector"),
+    "deepseek_vl": ("vision_model", "aligner"),
 }
 QWEN3_VL_FROZEN = ["visual.pos_embed", "visual.patch_embed", "visual.blocks", "visual.deepstack_merger_list"]  # LLaMA-Factory's tower
 QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {

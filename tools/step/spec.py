@@ -14,6 +14,7 @@ CLASSES = {
     "clip_vision_model": "CLIPVisionModel",
     "llava_next": "LlavaNextForConditionalGeneration",
     "llava_next_video": "LlavaNextVideoForConditionalGeneration",
+    "deepseek_vl": "DeepseekVLForConditionalGeneration",
     "qwen2_vl": "Qwen2VLForConditionalGeneration",
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
