@@ -43,7 +43,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.cuts_images = true;  // the processor makes a square of any
   t.default_sequence_length = std::max(t.default_sequence_length, c.vision.num_patches());
   t.oldest_transformers = {5, 23, 0};
-  t.allow({Feature::quantization, Feature::image_preferences});
+  t.allow({Feature::quantization});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.vision.has_head)

@@ -66,7 +66,9 @@ ModelTraits traits(const FamilyConfig& config) {
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   }
   if (c.of == &kLlavaNextVideo)
-    t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
+    for (const Feature feature : {Feature::fsdp, Feature::packing, Feature::image_preferences, Feature::headinfer,
+                                  Feature::quantized_cache, Feature::turn_images})
+      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.sees_videos())
     t.oldest_transformers = {5, 23, 0};
   else if (c.is_next() || c.has_siglip())
