@@ -22,6 +22,7 @@ PARTS = {
     "muse_glimmer": ("vision_tower", "vision_projection"),
     "paddleocr_vl": ("visual", "projector"),
     "deepseek_vl": ("vision_model", "aligner"),
+    "ovis2": ("vision_tower", "visual_embeddings_table"),
 }
 QWEN3_VL_FROZEN = ["visual.pos_embed", "visual.patch_embed", "visual.blocks", "visual.deepstack_merger_list"]  # LLaMA-Factory's tower
 QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {

@@ -14,6 +14,7 @@ CLASSES = {
     "clip_vision_model": "CLIPVisionModel",
     "llava_next": "LlavaNextForConditionalGeneration",
     "llava_next_video": "LlavaNextVideoForConditionalGeneration",
+    "ovis2": "Ovis2ForConditionalGeneration",
     "deepseek_vl": "DeepseekVLForConditionalGeneration",
     "qwen2_vl": "Qwen2VLForConditionalGeneration",
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",

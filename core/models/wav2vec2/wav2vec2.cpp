@@ -14,6 +14,7 @@
 #include "ops/integers.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
+#include "ops/put_row.h"
 #include "ops/vision.h"
 #include "tensor/kernel.h"
 #include "tensor/node.h"
@@ -400,37 +401,6 @@ struct SoundEncoder {
   ModuleId module = 0;
 };
 
-/// hidden_states[mask] = value, one row for all that are masked.
-Tensor put_in_place(const Tensor& x, const Tensor& mask, const Tensor& value, std::int64_t selected) {
-  Record record(Op::index_put,
-                [](Backward& b) {
-                  const Tensor& masked = b.saved(0);
-                  const std::int64_t count = b.node.integers[0], width = b.node.sizes[0];
-                  const DType dtype = b.grad().dtype();
-                  if (b.wants(0)) {
-                    const Tensor zeros = empty(b.context, Op::zeros, {width}, dtype);
-                    Tensor self = empty_like(Op::clone, b.grad());
-                    { const Tensor indices = nonzero(masked, count); }
-                    b.give(0, std::move(self));
-                  }
-                  if (!b.wants(1)) return;
-                  Tensor chosen;
-                  {
-                    const Tensor indices = nonzero(masked, count);
-                    chosen = empty(b.context, Op::index, {count, width}, dtype);
-                  }
-                  b.give(1, reduce(Op::sum, chosen, {0}, false, dtype));
-                },
-                {&x, &value});
-  record.save(mask);
-  { const Tensor indices = nonzero(mask, selected); }
-  kernel(Op::index_put, {&value}, value);
-  if (!record) return x;
-  record->integers[0] = selected;
-  record->sizes = value.sizes();
-  return record.output(alias(x, x.sizes(), x.strides()));
-}
-
 class ForCTC : public Model {
  public:
   ForCTC(Context& context, const Wav2Vec2Config& c, const DataConfig& data, const ModelOptions& options)
@@ -559,7 +529,7 @@ class ForCTC : public Model {
       const Tensor input_lengths = reduce(Op::sum, attention_mask, {1}, false, DType::int64);
     const Tensor mask_time_indices = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
     const Tensor value = to(masked_spec_embed_, hidden_states.dtype());
-    return put_in_place(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
+    return put_row_in_place(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
   }
 
   // ForCTCLoss (loss/loss_ctc.py), with what forward hands it.
