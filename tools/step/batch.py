@@ -83,6 +83,16 @@ def qwen2_audio_states(window: int, seconds: float) -> tuple[int, int]:
     return states, (states - 2) // 2 + 1
 
 
+def audioflamingo3_audio(audio: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Windows of the encoder, an audio's last one padded: AudioFlamingo3Processor._process_audio."""
+    window, samples = 2 * audio.get("max_source_positions", 1500), round(data.get("audio_seconds", 30) * 16000)
+    of_each, frames = max(1, math.ceil(samples / (160 * window))), math.ceil(samples / 160)
+    windows, last = data.get("micro_batch_size", 1) * of_each, frames - (of_each - 1) * window
+    counts = {"states": (last - 1) // 2 + 1, "tokens": ((frames - 1) // 2 + 1) // 2}
+    features = tensor([windows, audio.get("num_mel_bins", 128), window], dtype)
+    return {"input_features": features, "input_features_mask": tensor([windows, window], "int32") | counts}
+
+
 def omni_audio(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Spectrograms as the processors give them: Qwen2.5-Omni's padded to 300 s, Qwen3-Omni's to the longest; `frames`: without padding."""
     audios, samples = data.get("micro_batch_size", 1) * data.get("audios_per_sample", 1), round(data.get("audio_seconds", 30) * 16000)
@@ -130,6 +140,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["input_features"] = tensor([audios, audio.get("num_mel_bins", 128), frames], dtype)
         states, tokens = qwen2_audio_states(frames, data.get("audio_seconds", frames / 100))
         out["feature_attention_mask"] = tensor([audios, frames], "int32") | {"states": states, "tokens": tokens}
+    if kind == "audioflamingo3" and data.get("audios_per_sample", 1):
+        out |= audioflamingo3_audio(config.get("audio_config", {}), data, dtype)
     if kind in OMNI and data.get("audios_per_sample", 1):
         out |= omni_audio(config, data, dtype)
     if kind == "qwen3_asr" and data.get("audios_per_sample", 1):  # its extractor pads clips to half a second, spectrograms to whole chunks

@@ -100,6 +100,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         return omni_values(spec) if hears else qwen2_audio_tokens(spec)
     if "spatial_shapes" in spec["inputs"]:
         return naflex_shapes(spec)
+    if "states" in spec["inputs"].get("input_features_mask", {}):
+        read_padding(spec["inputs"]["input_features_mask"])
     if spec["model"].get("config", {}).get("model_type") in WAVEFORMS:
         connectionist_lengths(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
@@ -252,19 +254,24 @@ def gemma4_tokens(spec: Spec) -> int:
     return patches // config.get("vision_config", {}).get("pooling_kernel_size", 3) ** 2
 
 
+def read_padding(given: dict[str, Any]) -> None:
+    """Whether an audio is padded to its encoder's window, which making its mask asks on the device."""
+    from transformers import masking_utils
+
+    if given["states"] < given["shape"][1] // 2:
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
+
+
 def qwen2_audio_tokens(spec: Spec) -> int:
     """Audio tokens of the batch, which Qwen2-Audio counts on the device; whether audio is padded is asked there, too, and whether the
     processor has put tokens for each state of it, as today's does.
     """
-    from transformers import masking_utils
     from transformers.models.qwen2_audio import modeling_qwen2_audio
 
     given = spec["inputs"]["feature_attention_mask"]
-    audios, frames = given["shape"]
-    if given["states"] < frames // 2:
-        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
+    read_padding(given)
     modeling_qwen2_audio.is_torchdynamo_compiling = lambda: True
-    return given["tokens"] * audios
+    return given["tokens"] * given["shape"][0]
 
 
 def states_of(config: dict[str, Any], samples: int) -> int:
@@ -385,6 +392,11 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         batch, samples = spec["inputs"]["input_values"]["shape"]
         states = states_of(config, samples)
         return {(batch, states): batch * masked_states(config, states)}
+    if "states" in spec["inputs"].get("input_features_mask", {}):
+        windows, frames = spec["inputs"]["input_features_mask"]["shape"]
+        batch, sequence = spec["inputs"]["input_ids"]["shape"]
+        tokens, width = batch * spec["inputs"]["input_features_mask"]["tokens"], config["text_config"]["hidden_size"]
+        return {(windows, frames // 4): tokens, (batch, sequence, width): tokens * width}
     if "feature_attention_mask" in spec["inputs"]:
         audios, frames = spec["inputs"]["feature_attention_mask"]["shape"]
         return {(audios, frames // 4): audios * spec["inputs"]["feature_attention_mask"]["tokens"]}

@@ -24,6 +24,7 @@ CLASSES = {
     "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
     "qwen2_5_omni_thinker": "Qwen2_5OmniThinkerForConditionalGeneration",
     "qwen3_omni_moe_thinker": "Qwen3OmniMoeThinkerForConditionalGeneration",
+    "audioflamingo3": "AudioFlamingo3ForConditionalGeneration",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
     "glm46v": "Glm46VForConditionalGeneration",

@@ -17,13 +17,7 @@ std::int64_t VoxtralConfig::windows(double seconds) const {
   return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(seconds / audio.window_seconds())), 1);
 }
 
-namespace {
-
-constexpr ModelClass kClasses[] = {{"voxtral", "VoxtralForConditionalGeneration"}};
-constexpr const char* kBlocks[] = {"VoxtralEncoderLayer"};
-
-/// class VoxtralEncoderConfig: Whisper's fields, most of them under the usual names.
-WhisperConfig read_encoder(ConfigReader& reader) {
+WhisperConfig read_voxtral_encoder(ConfigReader& reader) {
   WhisperConfig c;
   c.hidden_size = reader.integer("hidden_size", 1280);
   c.intermediate_size = reader.integer("intermediate_size", 5120);
@@ -37,20 +31,25 @@ WhisperConfig read_encoder(ConfigReader& reader) {
   c.activation_dropout = reader.number("activation_dropout", 0, 0, 1);
   reader.ignore({"model_type", "scale_embedding", "layerdrop", "vocab_size", "head_dim", "num_key_value_heads"});
   check_encoder_heads(reader, c);
-  if (c.max_source_positions * c.hidden_size % c.intermediate_size != 0)
-    reader.fail_found("max_source_positions", "inconsistent",
-                      "expected states that can be joined to rows of intermediate_size (" +
-                          std::to_string(c.intermediate_size) + ")");
   return c;
 }
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"voxtral", "VoxtralForConditionalGeneration"}};
+constexpr const char* kBlocks[] = {"VoxtralEncoderLayer"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   VoxtralConfig c;
   if (!reader.has("text_config"))
     reader.fail("text_config", "not-modelled", "the class's own one is not supported yet: expected an object");
   ConfigReader audio = reader.object("audio_config"), text = reader.object("text_config");
-  c.audio = read_encoder(audio);
+  c.audio = read_voxtral_encoder(audio);
   audio.finish();
+  if (c.audio.max_source_positions * c.audio.hidden_size % c.audio.intermediate_size != 0)
+    audio.fail_found("max_source_positions", "inconsistent",
+                     "expected states that can be joined to rows of intermediate_size (" +
+                         std::to_string(c.audio.intermediate_size) + ")");
   c.text = read_language_config(text);
   text.finish();
   c.projector_hidden_act = reader.activation("projector_hidden_act", Activation::gelu);

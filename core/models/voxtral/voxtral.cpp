@@ -9,30 +9,24 @@
 /// Names and order of steps are the modeling file's.
 namespace oometer {
 
+VoxtralMultiModalProjector::VoxtralMultiModalProjector(const Builder& builder, std::int64_t in_features,
+                                                       std::int64_t out_features, bool bias, Activation activation)
+    : linear_1(builder.child("linear_1", "Linear"), in_features, out_features, bias),
+      linear_2(builder.child("linear_2", "Linear"), out_features, out_features, bias),
+      act(activation),
+      module(builder.module) {}
+
+Tensor VoxtralMultiModalProjector::operator()(const Tensor& audio_features) const {
+  ModuleCall call(audio_features.context(), module);
+  Tensor hidden_states = linear_1(call.argument(audio_features));
+  hidden_states = activate(act, hidden_states);
+  return call.result(linear_2(hidden_states));
+}
+
 namespace {
 
 constexpr WhisperClassNames kVoxtralEncoder{"VoxtralEncoder", "VoxtralEncoderLayer", "VoxtralAttention",
                                             WhisperClassNames::Positions::added_in_float32};
-
-struct VoxtralMultiModalProjector {
-  VoxtralMultiModalProjector() = default;
-  VoxtralMultiModalProjector(const Builder& builder, const VoxtralConfig& c)
-      : linear_1(builder.child("linear_1", "Linear"), c.audio.intermediate_size, c.text.hidden_size, false),
-        linear_2(builder.child("linear_2", "Linear"), c.text.hidden_size, c.text.hidden_size, false),
-        act(c.projector_hidden_act),
-        module(builder.module) {}
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    Tensor hidden_states = linear_1(call.argument(argument));
-    hidden_states = activate(act, hidden_states);
-    return call.result(linear_2(hidden_states));
-  }
-
-  Linear linear_1, linear_2;
-  Activation act = Activation::gelu;
-  ModuleId module = 0;
-};
 
 class Voxtral : public HearingModel {
  public:
@@ -48,7 +42,8 @@ class Voxtral : public HearingModel {
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options);
     language_model_.blocks.first_block = audio_tower_.layers.size();
     projector_ = VoxtralMultiModalProjector(
-        model.child("multi_modal_projector", "VoxtralMultiModalProjector", Modality::projector), config);
+        model.child("multi_modal_projector", "VoxtralMultiModalProjector", Modality::projector),
+        config.audio.intermediate_size, config.text.hidden_size, false, config.projector_hidden_act);
     make_head(root_, config.text, false);
   }
 

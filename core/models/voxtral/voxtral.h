@@ -25,6 +25,21 @@ struct VoxtralConfig {
   bool operator==(const VoxtralConfig&) const = default;
 };
 
+/// class VoxtralEncoderConfig: Whisper's fields, most of them under the usual names.
+WhisperConfig read_voxtral_encoder(ConfigReader& reader);
+
+/// VoxtralMultiModalProjector, and AudioFlamingo3's, which has biases.
+struct VoxtralMultiModalProjector {
+  VoxtralMultiModalProjector() = default;
+  VoxtralMultiModalProjector(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool bias,
+                             Activation activation);
+  Tensor operator()(const Tensor& audio_features) const;
+
+  Linear linear_1, linear_2;
+  Activation act = Activation::gelu;
+  ModuleId module = 0;
+};
+
 /// VoxtralForConditionalGeneration (models/voxtral/modeling_voxtral.py).
 std::unique_ptr<Model> build_voxtral(Context& context, const VoxtralConfig& config, const DataConfig& data,
                                      const ModelOptions& options);

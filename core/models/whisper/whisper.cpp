@@ -144,13 +144,17 @@ WhisperEncoder::WhisperEncoder(const Builder& builder, const WhisperConfig& c, c
   layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
 }
 
-Tensor WhisperEncoder::operator()(const Tensor& argument, const Tensor& attention_mask) const {
+Tensor WhisperEncoder::operator()(const Tensor& input_features, const Tensor& attention_mask) const {
+  return (*this)(input_features, [&attention_mask](const Tensor&) { return attention_mask; });
+}
+
+Tensor WhisperEncoder::operator()(const Tensor& argument, const MakeMask& make_mask) const {
   using Positions = WhisperClassNames::Positions;
   Context& context = argument.context();
   ModuleCall call(context, module);
   const Scoped<KvCache*> has_no_cache(context.past_key_values, nullptr);
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
-  Tensor hidden_states, all_positions, inputs_embeds;
+  Tensor attention_mask, hidden_states, all_positions, inputs_embeds;
   {
     const Tensor given = call.argument(argument);
     const Tensor input_features = positions == Positions::looked_up ? given : to(given, conv1.weight.dtype());
@@ -174,6 +178,7 @@ Tensor WhisperEncoder::operator()(const Tensor& argument, const Tensor& attentio
     if (positions == Positions::added_in_float32) hidden_states = to(hidden_states, inputs_embeds.dtype());
   }
   hidden_states = dropout(hidden_states, hidden_dropout);
+  attention_mask = make_mask(hidden_states);
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     return [&layer = layers[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask, {}); };
   };

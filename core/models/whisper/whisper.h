@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -89,6 +90,9 @@ struct WhisperEncoder {
   /// input_features [b, num_mel_bins, frames] to [b, max_source_positions / pool, d]. `attention_mask`: what the layers
   /// get; null: none.
   Tensor operator()(const Tensor& input_features, const Tensor& attention_mask = {}) const;
+  /// Where the encoder itself makes the mask, of its first layer's states.
+  using MakeMask = std::function<Tensor(const Tensor& hidden_states)>;
+  Tensor operator()(const Tensor& input_features, const MakeMask& make_mask) const;
 
   SpectrogramConv conv1, conv2;
   Embedding embed_positions;

@@ -65,6 +65,23 @@ TEST_CASE("Qwen2-Audio's tokens are its processor's", "[job][audio]") {
   CHECK(audio_job("qwen2-audio-7b", R"({"audio_seconds": 31})").error().pointer == "/data/audio_seconds");
 }
 
+// AudioFlamingo3Processor._process_audio of transformers 5.23, asked with WhisperFeatureExtractor.
+TEST_CASE("Audio Flamingo 3's tokens are its processor's", "[job][audio]") {
+  check_tokens("audio-flamingo-3", {{"0.02", 0},
+                                    {"0.05", 1},
+                                    {"5.383", 135},
+                                    {"10.21", 255},
+                                    {"30", 750},
+                                    {"30.005", 750},
+                                    {"33.899", 847},
+                                    {"61.7", 1542},
+                                    {"150.3", 3757},
+                                    {"600", 15000}});
+  CHECK(audio_job("audio-flamingo-3", R"({"audio_seconds": 30})").has_value());  // the usual sequence holds it
+  CHECK(audio_job("audio-flamingo-3", R"({"audio_seconds": 601})").error().message ==
+        "found 601; expected at most 600: what the processor cuts audio to");
+}
+
 // Qwen2_5OmniProcessor._process_audio of transformers 5.23, asked with a WhisperFeatureExtractor of 300 s.
 TEST_CASE("Qwen2.5-Omni's tokens are its processor's", "[job][audio]") {
   check_tokens("qwen2.5-omni-7b-thinker", {{"0.02", 0},
