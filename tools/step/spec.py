@@ -53,6 +53,8 @@ GLM_V = ("glm4v", "glm46v", "glm_ocr")
 KIMI_VL = ("kimi_k25", "muse_glimmer")  # their towers merge patches at the end, and positions are the text's own
 WAVEFORMS = ("wav2vec2", "hubert")  # they hear samples, not spectrograms
 GRIDS = (*QWEN_VL, *GLM_V, *KIMI_VL, "paddleocr_vl")  # images are grids of patches (image_grid_thw)
+WAVEFORMS = ("wav2vec2", "hubert", "wavlm")  # they hear samples, not spectrograms
+GRIDS = QWEN_VL + GLM_V + KIMI_VL  # images are grids of patches (image_grid_thw)
 
 
 def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:

@@ -11,8 +11,9 @@ namespace oometer {
 
 namespace {
 
-constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2, &kHubert};  ///< as kClasses
-constexpr ModelClass kClasses[] = {{"wav2vec2", "Wav2Vec2ForCTC"}, {"hubert", "HubertForCTC"}};
+constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2, &kHubert, &kWavLm};  ///< as kClasses
+constexpr ModelClass kClasses[] = {
+    {"wav2vec2", "Wav2Vec2ForCTC"}, {"hubert", "HubertForCTC"}, {"wavlm", "WavLMForCTC"}};
 constexpr const char* kBlocks[] = {"Wav2Vec2EncoderLayer",
                                    "Wav2Vec2EncoderLayerStableLayerNorm",
                                    "Wav2Vec2NoLayerNormConvLayer",
@@ -22,7 +23,12 @@ constexpr const char* kBlocks[] = {"Wav2Vec2EncoderLayer",
                                    "HubertEncoderLayerStableLayerNorm",
                                    "HubertNoLayerNormConvLayer",
                                    "HubertLayerNormConvLayer",
-                                   "HubertGroupNormConvLayer"};
+                                   "HubertGroupNormConvLayer",
+                                   "WavLMEncoderLayer",
+                                   "WavLMEncoderLayerStableLayerNorm",
+                                   "WavLMNoLayerNormConvLayer",
+                                   "WavLMLayerNormConvLayer",
+                                   "WavLMGroupNormConvLayer"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   Wav2Vec2Config c;
@@ -57,6 +63,10 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   c.num_conv_pos_embeddings = reader.integer("num_conv_pos_embeddings", c.num_conv_pos_embeddings);
   c.num_conv_pos_embedding_groups = reader.integer("num_conv_pos_embedding_groups", c.num_conv_pos_embedding_groups);
   c.do_stable_layer_norm = reader.boolean("do_stable_layer_norm", false);
+  if (c.names->has_gated_attention) {
+    c.num_buckets = reader.integer("num_buckets", c.num_buckets);
+    reader.ignore({"max_bucket_distance", "num_ctc_classes"});
+  }
   c.mask_time_prob = reader.number("mask_time_prob", c.mask_time_prob, 0, 1);
   c.mask_time_length = reader.integer("mask_time_length", c.mask_time_length);
   c.mask_time_min_masks = reader.integer("mask_time_min_masks", c.mask_time_min_masks, {0, 1 << 16});
@@ -69,7 +79,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
     reader.fail("layerdrop", "not-modelled",
                 "found layers that are left out at random (0.1 unless the config says another share), which are not "
                 "supported yet: expected 0");
-  const std::string reduction = reader.text("ctc_loss_reduction", "sum");
+  const std::string reduction = reader.text("ctc_loss_reduction", c.names == &kWavLm ? "mean" : "sum");
   c.ctc_mean = reduction == "mean";
   if (reduction != "mean" && reduction != "sum")
     reader.fail_found("ctc_loss_reduction", "not-modelled", "expected sum or mean");
@@ -152,6 +162,9 @@ ModelTraits traits(const FamilyConfig& config) {
   for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing,
                                 Feature::quantization, Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.names->has_gated_attention)
+    for (const Feature feature : {Feature::sdpa, Feature::flash_attention_2})
+      t.refuse(feature, "inconsistent", "the class has attention of its own: expected eager");
   t.has_no_liger();
   return t;
 }

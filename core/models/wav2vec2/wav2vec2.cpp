@@ -8,6 +8,7 @@
 #include "models/bert/bert.h"
 #include "models/kit/audio_input.h"
 #include "models/masking.h"
+#include "models/wav2vec2/gated_attention.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
 #include "ops/ctc_loss.h"
@@ -59,6 +60,26 @@ constexpr Wav2Vec2ClassNames kHubert{"hubert",
                                      false,
                                      false,
                                      false};
+constexpr Wav2Vec2ClassNames kWavLm{"wavlm",
+                                    "WavLMForCTC",
+                                    "wavlm",
+                                    "WavLMModel",
+                                    "WavLMFeatureEncoder",
+                                    "WavLMNoLayerNormConvLayer",
+                                    "WavLMLayerNormConvLayer",
+                                    "WavLMGroupNormConvLayer",
+                                    "WavLMFeatureProjection",
+                                    "WavLMEncoder",
+                                    "WavLMEncoderStableLayerNorm",
+                                    "WavLMPositionalConvEmbedding",
+                                    "WavLMEncoderLayer",
+                                    "WavLMEncoderLayerStableLayerNorm",
+                                    "WavLMAttention",
+                                    "WavLMFeedForward",
+                                    true,
+                                    true,
+                                    true,
+                                    true};
 
 std::int64_t Wav2Vec2Config::samples(double seconds) {
   return static_cast<std::int64_t>(std::llround(seconds * 16'000));
@@ -282,6 +303,7 @@ struct Attention {
 };
 
 struct FeedForward {
+  FeedForward() = default;
   FeedForward(const Builder& builder, const Wav2Vec2Config& c)
       : intermediate_dense(builder.child("intermediate_dense", "Linear"), c.hidden_size, c.intermediate_size, true),
         output_dense(builder.child("output_dense", "Linear"), c.intermediate_size, c.hidden_size, true),
@@ -300,26 +322,31 @@ struct FeedForward {
   }
 
   Linear intermediate_dense, output_dense;
-  Activation act_fn;
-  double intermediate_dropout, output_dropout;
-  ModuleId module;
+  Activation act_fn = Activation::gelu;
+  double intermediate_dropout = 0, output_dropout = 0;
+  ModuleId module = 0;
 };
 
 /// The norms stand behind attention and MLP, or before them.
 struct EncoderLayer {
-  EncoderLayer(const Builder& builder, const Wav2Vec2Config& c, const ModelOptions& options)
-      : is_stable(c.do_stable_layer_norm),
-        attention(builder.child("attention", c.names->attention), c, options),
-        hidden_dropout(c.hidden_dropout),
-        layer_norm(builder.child("layer_norm", "LayerNorm"), c.hidden_size),
-        feed_forward(builder.child("feed_forward", c.names->feed_forward), c),
-        final_layer_norm(builder.child("final_layer_norm", "LayerNorm"), c.hidden_size),
-        module(builder.module) {}
+  EncoderLayer(const Builder& builder, const Wav2Vec2Config& c, const ModelOptions& options, bool is_first)
+      : is_stable(c.do_stable_layer_norm), hidden_dropout(c.hidden_dropout), module(builder.module) {
+    const Builder attends = builder.child("attention", c.names->attention);
+    if (c.names->has_gated_attention)
+      gated_attention.emplace(attends, c, is_first);
+    else
+      attention.emplace(attends, c, options);
+    layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
+    feed_forward = FeedForward(builder.child("feed_forward", c.names->feed_forward), c);
+    final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), c.hidden_size);
+  }
 
-  Tensor operator()(const Tensor& attn_residual) const {
+  /// `attention_mask`, `position_bias`: a gated attention's.
+  Tensor operator()(const Tensor& attn_residual, const Tensor& attention_mask, Tensor& position_bias) const {
     const ModuleScope scope(attn_residual.context(), module);
     Tensor hidden_states = is_stable ? layer_norm(attn_residual) : attn_residual;
-    AttentionOutputs attended = attention(hidden_states);
+    AttentionOutputs attended =
+        attention ? (*attention)(hidden_states) : (*gated_attention)(hidden_states, attention_mask, position_bias);
     hidden_states = std::move(attended.output);  // the weights stay in `_` until the layer returns
     hidden_states = dropout(hidden_states, hidden_dropout);
     hidden_states = add(attn_residual, hidden_states);
@@ -338,7 +365,8 @@ struct EncoderLayer {
   }
 
   bool is_stable;
-  Attention attention;
+  std::optional<Attention> attention;
+  std::optional<GatedAttention> gated_attention;
   double hidden_dropout;
   LayerNorm layer_norm;
   FeedForward feed_forward;
@@ -359,9 +387,11 @@ struct SoundEncoder {
         module(builder.module) {
     layers.reserve(static_cast<std::size_t>(c.num_hidden_layers));
     for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
-      layers.emplace_back(builder.child("layers", is_stable ? c.names->stable_layer : c.names->layer, i), c, options);
+      layers.emplace_back(builder.child("layers", is_stable ? c.names->stable_layer : c.names->layer, i), c, options,
+                          i == 0);
       blocks.add_block(builder);
     }
+    has_gated_attention = c.names->has_gated_attention;
   }
 
   Tensor operator()(const Tensor& argument, const Tensor& attention_mask) const {
@@ -374,23 +404,36 @@ struct SoundEncoder {
       expand_attention_mask = empty(context, Op::repeat, hidden_states.sizes(), DType::boolean);
       const Tensor padding = empty(context, Op::bitwise_not, hidden_states.sizes(), DType::boolean);
       hidden_states = masked_fill_in_place(hidden_states, padding);
-      MaskArguments given;
-      given.attention_mask = attention_mask;
-      create_bidirectional_mask(hidden_states, given, masked);
+      if (!has_gated_attention) {
+        MaskArguments given;
+        given.attention_mask = attention_mask;
+        create_bidirectional_mask(hidden_states, given, masked);
+      }
     }
     position_embeddings = pos_conv_embed(hidden_states);
     hidden_states = add(hidden_states, position_embeddings);
     if (!is_stable) hidden_states = layer_norm(hidden_states);
     hidden_states = dropout(hidden_states, hidden_dropout);
+    // A layer that is run again, when this has returned, makes the bias again, or has the one that it was given.
+    const auto position_bias = std::make_shared<Tensor>();
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers[i]](const Tensor& hidden) { return layer(hidden); };
+      return [&layer = layers[i], mask = has_gated_attention ? attention_mask : Tensor(), given = *position_bias,
+              of_encoder = std::weak_ptr<Tensor>(position_bias)](const Tensor& hidden) {
+        Tensor bias = given;
+        Tensor output = layer(hidden, mask, bias);
+        if (const std::shared_ptr<Tensor> made = of_encoder.lock()) *made = std::move(bias);
+        return output;
+      };
     };
-    hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
+    // Gated layers add their gradients of the bias to one another's, so that none does the same as another.
+    const auto kind = [this](std::size_t i) { return has_gated_attention ? static_cast<int>(i) : 0; };
+    hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block,
+                               {.positional = !has_gated_attention, .kind = kind});
     if (is_stable) hidden_states = layer_norm(hidden_states);
     return call.result(hidden_states);
   }
 
-  bool is_stable = false;
+  bool is_stable = false, has_gated_attention = false;
   PositionalConvEmbedding pos_conv_embed;
   LayerNorm layer_norm;
   std::vector<EncoderLayer> layers;
@@ -437,6 +480,11 @@ class ForCTC : public Model {
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
+    // Each layer's backward would go on through those before it, by the bias that they hand on.
+    if (config_.names->has_gated_attention && encoder_.checkpointing.mode == CheckpointMode::reentrant)
+      context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
+                               "found \"reentrant\", which is not supported yet with WavLMForCTC; expected "
+                               "\"non-reentrant\""};
     if (inputs.labels) {
       const Tensor most = integers(context_, Op::max, {});
       const Tensor is_label = empty(context_, Op::ge, {}, DType::boolean);

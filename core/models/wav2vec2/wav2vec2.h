@@ -7,8 +7,8 @@
 #include "config/activation.h"
 #include "models/model.h"
 
-/// transformers 5.23, models/wav2vec2/modeling_wav2vec2.py, and its copy models/hubert/modeling_hubert.py. Names and
-/// order of steps are those files'.
+/// transformers 5.23, models/wav2vec2/modeling_wav2vec2.py, and its copies models/hubert/modeling_hubert.py and
+/// models/wavlm/modeling_wavlm.py. Names and order of steps are those files'.
 namespace oometer {
 
 class ConfigReader;
@@ -21,10 +21,11 @@ struct Wav2Vec2ClassNames {
   bool returns_features;    ///< extract_features, normalised, among what the model gives
   bool spans_know_padding;  ///< what is masked is drawn of the states that are no padding
   bool counts_by_cumsum;    ///< samples that are no padding, in _get_feature_vector_attention_mask; else by sum
+  bool has_gated_attention = false;  ///< GatedAttention
 };
-extern const Wav2Vec2ClassNames kWav2Vec2, kHubert;
+extern const Wav2Vec2ClassNames kWav2Vec2, kHubert, kWavLm;
 
-/// class Wav2Vec2Config, class HubertConfig: the fields that decide memory.
+/// class Wav2Vec2Config, class HubertConfig, class WavLMConfig: the fields that decide memory.
 struct Wav2Vec2Config {
   const Wav2Vec2ClassNames* names = &kWav2Vec2;
   std::int64_t vocab_size = 32;
@@ -40,6 +41,7 @@ struct Wav2Vec2Config {
   std::vector<std::int64_t> conv_dim, conv_stride, conv_kernel;
   bool conv_bias = false;
   std::int64_t num_conv_pos_embeddings = 128, num_conv_pos_embedding_groups = 16;
+  std::int64_t num_buckets = 320;  ///< of relative positions: WavLM's
   bool do_stable_layer_norm = false;
   bool has_masked_spec_embed = true;  ///< mask_time_prob > 0
   bool masks_states = true;           ///< apply_spec_augment, too
@@ -59,7 +61,7 @@ struct Wav2Vec2Config {
   bool operator==(const Wav2Vec2Config&) const = default;
 };
 
-/// Wav2Vec2ForCTC, HubertForCTC.
+/// Wav2Vec2ForCTC, HubertForCTC, WavLMForCTC.
 std::unique_ptr<Model> build_wav2vec2(Context& context, const Wav2Vec2Config& config, const DataConfig& data,
                                       const ModelOptions& options);
 
