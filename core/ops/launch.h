@@ -35,4 +35,7 @@ inline void stage(Context& context, Op op, const Staging& staging) {
   const Workspace semaphores(context, op, staging.semaphores);
 }
 
+/// at::mean_out of all of x: `result` has its memory already.
+void mean_into(const Tensor& result, const Tensor& x);
+
 }  // namespace oometer

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ops/launch.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 #include "tensor/node.h"
@@ -16,16 +17,20 @@ Tensor as_autocast_has_it(const Tensor& x) { return x.context().autocast.enabled
 }  // namespace
 
 // Loss.cpp: mse_loss_out, mse_loss_backward
-Tensor mse_loss(const Tensor& given, const Tensor& target) {
-  const Tensor input = as_autocast_has_it(given);
+Tensor mse_loss(const Tensor& given, const Tensor& given_target) {
+  const Tensor target = as_autocast_has_it(given_target), input = as_autocast_has_it(given);
   Record record(Op::pow,
                 [](Backward& b) { b.give(0, empty(b.context, Op::zeros, b.saved(0).sizes(), b.saved(0).dtype())); },
                 {&input});
   record.save(input);
   record.save(target);
-  const NoGrad no_grad(input.context());
-  const Tensor squares = pointwise(Op::pow, {&input, &target}, DType::float32);
-  return record.output(mean_all(squares));
+  // The result begins with a number for each element (TORCH_META_FUNC(mse_loss)), and keeps that memory.
+  const DType dtype = input.dtype() == target.dtype() ? input.dtype() : DType::float32;
+  const Tensor elements = empty(input.context(), Op::pow, input.sizes(), dtype);
+  Tensor result = alias(elements, {}, {});
+  const Tensor squares = pointwise(Op::pow, {&input, &target}, dtype);
+  mean_into(result, squares);
+  return record.output(std::move(result));
 }
 
 // Loss.cpp: binary_cross_entropy_with_logits; FunctionsManual.cpp: binary_cross_entropy_with_logits_backward,

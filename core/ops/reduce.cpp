@@ -242,6 +242,12 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 
 Tensor mean_all(const Tensor& x) { return mean_masked(x, every_dim(x), false); }
 
+void mean_into(const Tensor& result, const Tensor& x) {
+  reads(Op::mean, result, {&x});
+  stage(x.context(), Op::mean,
+        staging(x.context().device, plan_of(x, every_dim(x)), std::max<std::int64_t>(element_size(result.dtype()), 4)));
+}
+
 // --- variances: ReduceOps.cpp, std_var_out; cuda/ReduceMomentKernel.cu ---
 
 namespace {

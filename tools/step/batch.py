@@ -9,7 +9,7 @@ from typing import Any
 from step.spec import GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip")
-IMAGES_ALONE = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
+IMAGES_ALONE = ("vit", "vit_mae", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 
@@ -158,11 +158,13 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["labels"] = tensor([batch, sequence])
         return out
     if kind in IMAGES_ALONE:
-        side = [config.get("image_size", 224)] * 2 if kind == "vit" else [224, 224]
+        side = [config.get("image_size", 224)] * 2 if not kind.startswith("dino") else [224, 224]
         out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *data.get("image_size", side)], dtype)
         if model["class"].endswith("ForImageClassification"):
             out["labels"] = tensor([batch])
         return out
+    if kind == "videomae":
+        return videomae_inputs(model, data, dtype)
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
         if kind not in PAIRS and (not model["class"].endswith("Model") or model["class"].endswith(("LMHeadModel", "MTModel"))):
@@ -242,6 +244,20 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         raise SystemExit(f"inputs of a {kind} model are not made from a job: measure a case that lists them")
     if kind in PAIRS:
         out["return_loss"] = {"py": True}
+    return out
+
+
+def videomae_inputs(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Clips, and which of their patches are masked: `masked` of each clip, as TubeMaskingGenerator of MCG-NJU/VideoMAE has it."""
+    config, batch = model["config"], data.get("micro_batch_size", 1)
+    frames, side = config.get("num_frames", 16), config.get("image_size", 224)
+    out = {"pixel_values": tensor([batch, frames, config.get("num_channels", 3), side, side], dtype)}
+    if model["class"].endswith("ForVideoClassification"):
+        out["labels"] = tensor([batch])
+    if model["class"].endswith("ForPreTraining"):
+        of_frame, tubes = (side // config.get("patch_size", 16)) ** 2, frames // config.get("tubelet_size", 2)
+        masked = tubes * int(config.get("mask_ratio", 0.9) * of_frame)
+        out["bool_masked_pos"] = tensor([batch, tubes * of_frame], "bool") | {"masked": masked}
     return out
 
 

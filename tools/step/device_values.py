@@ -26,7 +26,7 @@ class DeviceValues:
         integer: int | Callable[[Any], int] = 0,
         device_type: str = "CUDA",
         active: Callable[[], bool] = lambda: True,
-        found: dict[tuple[int, ...], int | Iterator[int]] | None = None,
+        found: dict[tuple[int, ...], int | Iterator[int] | Callable[[], int]] | None = None,
     ) -> None:
         import torch
 
@@ -59,8 +59,8 @@ class DeviceValues:
     def nonzero(self, tensor: Any) -> Any:
         torch = self.torch
         count = self.found.get(tuple(tensor.shape), tensor.numel()) if self.selected is None else self.selected
-        if not isinstance(count, int):  # one after another
-            count = next(count)
+        if not isinstance(count, int):  # one after another, or as whoever asks means it
+            count = count() if callable(count) else next(count)
         tensor = tensor.contiguous()
         block = torch.empty(1, dtype=torch.int32, device=tensor.device)
         ctypes.c_int32.from_address(block.data_ptr()).value = count
@@ -397,6 +397,8 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         batch, sequence = spec["inputs"]["input_ids"]["shape"]
         tokens, width = batch * spec["inputs"]["input_features_mask"]["tokens"], config["text_config"]["hidden_size"]
         return {(windows, frames // 4): tokens, (batch, sequence, width): tokens * width}
+    if "bool_masked_pos" in spec["inputs"]:
+        return masked_patches(spec)
     if "feature_attention_mask" in spec["inputs"]:
         audios, frames = spec["inputs"]["feature_attention_mask"]["shape"]
         return {(audios, frames // 4): audios * spec["inputs"]["feature_attention_mask"]["tokens"]}
@@ -408,6 +410,19 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
     if config.get("model_type") == "ovis2" and "pixel_values" in spec["inputs"]:
         return visual_indicators(spec)
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else loop_over_experts(spec)
+
+
+def masked_patches(spec: Spec) -> dict[tuple[int, ...], Callable[[], int]]:
+    """VideoMAE takes the patches that are not masked, and after them, in ForPreTraining.forward, those that are."""
+    given = spec["inputs"]["bool_masked_pos"]
+    clips, patches = given["shape"]
+
+    def count() -> int:
+        frame: Any = sys._getframe(2)
+        masks = frame is not None and "pos_emb_visible" in frame.f_locals
+        return clips * (given["masked"] if masks else patches - given["masked"])
+
+    return {(clips, patches): count}
 
 
 def omni_masks(spec: Spec) -> dict[tuple[int, ...], int]:

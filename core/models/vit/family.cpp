@@ -14,7 +14,7 @@ namespace oometer {
 
 void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& c) {
   c.class_name = of.class_name;
-  c.classifies = std::string_view(of.class_name).ends_with("ForImageClassification");
+  c.classifies = std::string_view(of.class_name).ends_with("Classification");
   c.num_labels = read_num_labels(reader);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);

@@ -5,7 +5,6 @@
 
 #include "models/bert/bert.h"
 #include "nn/activation.h"
-#include "nn/block_stack.h"
 #include "nn/checkpointing.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -125,6 +124,53 @@ Tensor VitEmbeddings::operator()(const Tensor& argument) const {
   return call.result(dropout(embeddings, dropout_prob));
 }
 
+VitLayer::VitLayer(const Builder& builder, const VitConfig& c, const ModelOptions& options)
+    : attention(builder.child("attention", c.names->attention), c, options),
+      layernorm_before(builder.child("layernorm_before", "LayerNorm"), c.hidden_size),
+      layernorm_after(builder.child("layernorm_after", "LayerNorm"), c.hidden_size),
+      mlp(builder.child("mlp", c.names->mlp), c),
+      dropout_prob(c.hidden_dropout_prob),
+      module(builder.module) {}
+
+Tensor VitLayer::operator()(const Tensor& hidden_in) const {
+  const ModuleScope scope(hidden_in.context(), module);
+  Tensor residual = hidden_in;
+  Tensor hidden_states = layernorm_before(hidden_in);
+  AttentionOutputs attended = attention(hidden_states);
+  hidden_states = std::move(attended.output);  // the weights stay in `_` until the layer returns
+  hidden_states = dropout(hidden_states, dropout_prob);
+  hidden_states = add(hidden_states, residual);
+  residual = hidden_states;
+  hidden_states = layernorm_after(hidden_states);
+  hidden_states = mlp(hidden_states);
+  hidden_states = dropout(hidden_states, dropout_prob);
+  return add(hidden_states, residual);
+}
+
+VitLayers::VitLayers(const Builder& builder, const char* name, const VitConfig& c, const ModelOptions& options)
+    : blocks(builder), checkpointing(options.checkpointing) {
+  layers.reserve(static_cast<std::size_t>(c.num_hidden_layers));
+  for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
+    layers.emplace_back(builder.child(name, c.names->layer, i), c, options);
+    blocks.add_block(builder);
+  }
+}
+
+Tensor VitLayers::operator()(Tensor hidden_states) const {
+  const auto block = [&](std::size_t i) -> BlockStack::Forward {
+    return [&layer = layers[i]](const Tensor& hidden) { return layer(hidden); };
+  };
+  return blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
+}
+
+void check_pixels(const Tensor& pixel_values, const Tensor& weight) {
+  Context& context = pixel_values.context();
+  if (pixel_values.dtype() != weight.dtype() && !context.autocast.enabled)
+    context.refusal = Error{"inconsistent", "/training/precision",
+                            "found weights of another type than the processor's float32 images, which this class "
+                            "gives to a convolution as they are: expected autocast, or float32"};
+}
+
 ImageModel::ImageModel(Context& context, const VitConfig& c, const DataConfig& data, const ModelOptions& options)
     : context_(context),
       data_(data),
@@ -154,50 +200,14 @@ ModelOutputs ImageModel::classified(Tensor logits, const ModelInputs& inputs) co
 
 namespace {
 
-struct VitLayer {
-  VitLayer(const Builder& builder, const VitConfig& c, const ModelOptions& options)
-      : attention(builder.child("attention", c.names->attention), c, options),
-        layernorm_before(builder.child("layernorm_before", "LayerNorm"), c.hidden_size),
-        layernorm_after(builder.child("layernorm_after", "LayerNorm"), c.hidden_size),
-        mlp(builder.child("mlp", c.names->mlp), c),
-        dropout_prob(c.hidden_dropout_prob),
-        module(builder.module) {}
-
-  Tensor operator()(const Tensor& hidden_in) const {
-    const ModuleScope scope(hidden_in.context(), module);
-    Tensor residual = hidden_in;
-    Tensor hidden_states = layernorm_before(hidden_in);
-    AttentionOutputs attended = attention(hidden_states);
-    hidden_states = std::move(attended.output);  // the weights stay in `_` until the layer returns
-    hidden_states = dropout(hidden_states, dropout_prob);
-    hidden_states = add(hidden_states, residual);
-    residual = hidden_states;
-    hidden_states = layernorm_after(hidden_states);
-    hidden_states = mlp(hidden_states);
-    hidden_states = dropout(hidden_states, dropout_prob);
-    return add(hidden_states, residual);
-  }
-
-  VitAttention attention;
-  LayerNorm layernorm_before, layernorm_after;
-  VitMLP mlp;
-  double dropout_prob;
-  ModuleId module;
-};
-
 class Vit : public ImageModel {
  public:
   Vit(Context& context, const VitConfig& c, const DataConfig& data, const ModelOptions& options)
-      : ImageModel(context, c, data, options), checkpointing_(options.checkpointing) {
+      : ImageModel(context, c, data, options) {
     const Builder model = c.classifies ? root_.child("vit", "ViTModel") : root_;
     model_ = model.module;
     embeddings_ = VitEmbeddings(model.child("embeddings", c.names->embeddings), c, options);
-    blocks_ = BlockStack(model);
-    layers_.reserve(static_cast<std::size_t>(c.num_hidden_layers));
-    for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
-      layers_.emplace_back(model.child("layers", c.names->layer, i), c, options);
-      blocks_.add_block(model);
-    }
+    layers_ = VitLayers(model, "layers", c, options);
     layernorm_ = LayerNorm(model.child("layernorm", "LayerNorm"), c.hidden_size);
     if (c.classifies) {
       head_ = Linear(root_.child("classifier", "Linear", Modality::none), c.hidden_size, c.num_labels, true);
@@ -234,18 +244,12 @@ class Vit : public ImageModel {
     if (context_.modules) context_.modules->read(embeddings_.projection.weight);  // `expected_dtype`
     const Tensor pixel_values = to(call.argument(argument), embeddings_.projection.weight.dtype());
     const Tensor embedding_output = embeddings_(pixel_values);
-    const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers_[i]](const Tensor& hidden) { return layer(hidden); };
-    };
-    const Tensor hidden_states =
-        blocks_.run(0, layers_.size(), embedding_output, checkpointing_, block, {.positional = true});
+    const Tensor hidden_states = layers_(embedding_output);
     return call.result(layernorm_(hidden_states));
   }
 
-  CheckpointingConfig checkpointing_;
   VitEmbeddings embeddings_;
-  std::vector<VitLayer> layers_;
-  BlockStack blocks_;
+  VitLayers layers_;
   LayerNorm layernorm_;
   Linear head_;  ///< classifier, or the pooler's
   ModuleId model_ = 0, pooler_ = 0;

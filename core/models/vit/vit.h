@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "config/activation.h"
 #include "models/family.h"
 #include "models/model.h"
 #include "nn/attention.h"
+#include "nn/block_stack.h"
 #include "nn/module.h"
 
 /// transformers 5.23, models/vit/modeling_vit.py. Names and order of steps are that file's.
@@ -84,6 +86,28 @@ struct VitLayerScale {
   ModuleId module;
 };
 
+struct VitLayer {
+  VitLayer(const Builder& builder, const VitConfig& config, const ModelOptions& options);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  VitAttention attention;
+  LayerNorm layernorm_before, layernorm_after;
+  VitMLP mlp;
+  double dropout_prob;
+  ModuleId module;
+};
+
+/// A list of layers, called `name`, each of which may be checkpointed.
+struct VitLayers {
+  VitLayers() = default;
+  VitLayers(const Builder& builder, const char* name, const VitConfig& config, const ModelOptions& options);
+  Tensor operator()(Tensor hidden_states) const;
+
+  std::vector<VitLayer> layers;
+  BlockStack blocks;
+  CheckpointingConfig checkpointing;
+};
+
 /// Patches, the [CLS] token before them, positions; registers.
 struct VitEmbeddings {
   VitEmbeddings() = default;
@@ -117,6 +141,9 @@ class ImageModel : public Model {
   DType dtype_;
   Builder root_;
 };
+
+/// For a class that gives pixel_values to its convolution as they are: the error where that would not take them.
+void check_pixels(const Tensor& pixel_values, const Tensor& weight);
 
 /// The fields that both configs have.
 void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& config);

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "../process.h"
+#include "ops/losses.h"
 #include "ops/ops.h"
 
 /// Operators of which graphs are made (core/graph); their reference cases are in tests/reference/graphs.jsonl.
@@ -21,6 +22,16 @@ TEST_CASE("Windows begin as a tensor like the image, and an image folded of them
   CHECK(folded.nbytes() == 384);
   CHECK(p.saved(Role::input).empty());
   windows.reset();
+}
+
+TEST_CASE("A mean of squared differences keeps the memory of a number for each element", "[ops]") {
+  Process p;
+  const Tensor logits = p.input({2, 100}, DType::bfloat16, true), labels = p.input({2, 100}, DType::bfloat16);
+  p.mark();
+  const Tensor loss = mse_loss(logits, labels);
+  CHECK(p.events() == Bytes{400, 400, -400});
+  CHECK(loss.sizes() == Shape{});
+  CHECK(loss.dtype() == DType::bfloat16);
 }
 
 TEST_CASE("RMSNorm keeps its input and a number a row where it is one kernel, five tensors before torch 2.9", "[ops]") {
