@@ -9,7 +9,7 @@ from typing import Any
 from step.spec import GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip")
-IMAGES_ALONE = ("vit", "vit_mae", "dinov2", "dinov2_with_registers", "dinov3_vit")
+IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 

@@ -12,23 +12,16 @@
 
 namespace oometer {
 
-void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& c) {
+void read_image_fields(ConfigReader& reader, const ModelClass& of, VitConfig& c) {
   c.class_name = of.class_name;
   c.classifies = std::string_view(of.class_name).ends_with("Classification");
   c.num_labels = read_num_labels(reader);
-  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
-  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
-  c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   c.num_channels = reader.integer("num_channels", c.num_channels);
   c.image_size = reader.integer("image_size", c.image_size);
   c.patch_size = reader.integer("patch_size", c.patch_size);
   c.hidden_act = reader.activation("hidden_act", c.hidden_act);
   c.hidden_dropout_prob = reader.number("hidden_dropout_prob", 0, 0, 1);
   c.attention_probs_dropout_prob = reader.number("attention_probs_dropout_prob", 0, 0, 1);
-  c.qkv_bias = reader.boolean("qkv_bias", true);
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
   if (c.image_size < c.patch_size)
     reader.fail_found("image_size", "inconsistent",
                       "expected at least patch_size (" + std::to_string(c.patch_size) + ")");
@@ -40,6 +33,17 @@ void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& c) {
                   "single_label_classification with two labels or more");
   }
   reader.ignore({"label2id", "id2label", "problem_type", "layer_norm_eps", "initializer_range"});
+}
+
+void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& c) {
+  read_image_fields(reader, of, c);
+  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
+  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
+  c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
+  c.qkv_bias = reader.boolean("qkv_bias", true);
+  if (c.hidden_size % c.num_attention_heads != 0)
+    reader.fail_found("hidden_size", "inconsistent",
+                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
 }
 
 ModelTraits vit_traits(const VitConfig& c) {

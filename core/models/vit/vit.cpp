@@ -20,18 +20,18 @@ VitAttention::VitAttention(const Builder& builder, const VitConfig& c, const Mod
     return Linear(builder.child(name, "Linear"), c.hidden_size, c.hidden_size, bias);
   };
   q_proj = projection("q_proj", c.qkv_bias);
-  k_proj = projection("k_proj", c.qkv_bias);
+  k_proj = projection("k_proj", c.qkv_bias && c.key_bias);
   v_proj = projection("v_proj", c.qkv_bias);
   o_proj = projection("o_proj", true);
 }
 
-AttentionOutputs VitAttention::operator()(const Tensor& argument) const {
+AttentionOutputs VitAttention::operator()(const Tensor& argument, const Tensor& attention_mask) const {
   ModuleCall self(argument.context(), module);
   const Tensor hidden_states = self.argument(argument);
   const AttentionInputs states = project(hidden_states, q_proj, k_proj, v_proj, head_dim, false);
   AttentionOutputs attention = call.kind == AttentionKind::eager && !eager_in_float32
-                                   ? eager_in_own_type(call, states, {})
-                                   : attention_forward(call, states.query, states.key, states.value, {});
+                                   ? eager_in_own_type(call, states, attention_mask)
+                                   : attention_forward(call, states.query, states.key, states.value, attention_mask);
   attention.output = reshape(attention.output, hidden_states.sizes());
   attention.output = self.result(o_proj(attention.output));
   return attention;
@@ -67,7 +67,8 @@ VitEmbeddings::VitEmbeddings(const Builder& builder, const VitConfig& c, const M
   const Builder patches = builder.child("patch_embeddings", c.names->patch_embeddings);
   patch_embeddings = patches.module;
   projection = Conv2d(patches.child("projection", "Conv2d"), c.num_channels, c.hidden_size, c.patch_size, true);
-  position_embeddings = builder.parameter("position_embeddings", {1, c.num_positions(), c.hidden_size});
+  if (c.use_absolute_position_embeddings)
+    position_embeddings = builder.parameter("position_embeddings", {1, c.num_positions(), c.hidden_size});
   if (c.num_register_tokens > 0)
     register_tokens = builder.parameter("register_tokens", {1, c.num_register_tokens, c.hidden_size});
 }
@@ -111,7 +112,7 @@ Tensor VitEmbeddings::operator()(const Tensor& argument) const {
   if (checkpointing.input_require_grads) require_input_grad(checkpointing, embeddings, patch_embeddings);
   const Tensor cls_tokens = expand(cls_token, {batch, 1, dim});
   embeddings = cat({cls_tokens, embeddings}, 1);
-  {
+  if (position_embeddings) {
     const Tensor positions = interpolate_pos_encoding(pixel_values.size(2), pixel_values.size(3));
     embeddings = add(embeddings, positions);
   }
@@ -122,6 +123,21 @@ Tensor VitEmbeddings::operator()(const Tensor& argument) const {
     embeddings = cat({cls, registers, patches}, 1);
   }
   return call.result(dropout(embeddings, dropout_prob));
+}
+
+Tensor drop_path(const Tensor& hidden_states, double drop_prob) {
+  Context& context = hidden_states.context();
+  if (drop_prob == 0 || !context.training) return hidden_states;
+  Shape shape{hidden_states.size(0)};
+  while (shape.ndim() < hidden_states.ndim()) shape.push_back(1);
+  const auto numbers = [&](Op op) { return empty(context, op, shape, hidden_states.dtype()); };
+  Tensor random_tensor = numbers(Op::empty);
+  {
+    const Tensor sum = numbers(Op::add);
+    random_tensor = numbers(Op::floor);
+  }
+  const Tensor quotient = div_scalar(hidden_states);
+  return mul(quotient, random_tensor);
 }
 
 VitLayer::VitLayer(const Builder& builder, const VitConfig& c, const ModelOptions& options)

@@ -41,7 +41,8 @@ struct VitConfig {
   std::int64_t pooler_output_size = 768;
   Activation hidden_act = Activation::gelu;
   double hidden_dropout_prob = 0, attention_probs_dropout_prob = 0;
-  bool qkv_bias = true;
+  bool qkv_bias = true, key_bias = true;  ///< the keys' takes both
+  bool use_absolute_position_embeddings = true;
   bool use_mask_token = false;  ///< a parameter that is made, and that no training of these classes reaches
   bool use_swiglu_ffn = false;
   std::int64_t num_register_tokens = 0;  ///< behind the [CLS] token, without positions (Dinov2WithRegisters)
@@ -59,7 +60,7 @@ struct VitConfig {
 
 struct VitAttention {
   VitAttention(const Builder& builder, const VitConfig& config, const ModelOptions& options);
-  AttentionOutputs operator()(const Tensor& hidden_states) const;
+  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask = {}) const;
 
   Linear q_proj, k_proj, v_proj, o_proj;
   std::int64_t head_dim;
@@ -85,6 +86,9 @@ struct VitLayerScale {
   Tensor lambda1;
   ModuleId module;
 };
+
+/// DropPath of BEiT and its kin: whole samples of a residual branch are left out at random, in training.
+Tensor drop_path(const Tensor& hidden_states, double drop_prob);
 
 struct VitLayer {
   VitLayer(const Builder& builder, const VitConfig& config, const ModelOptions& options);
@@ -117,7 +121,7 @@ struct VitEmbeddings {
   /// (Dinov2Embeddings).
   Tensor interpolate_pos_encoding(std::int64_t height, std::int64_t width) const;
 
-  Tensor cls_token, mask_token, position_embeddings, register_tokens;
+  Tensor cls_token, mask_token, position_embeddings, register_tokens;  ///< null: the class, or its config, has none
   Conv2d projection;
   double dropout_prob = 0;
   CheckpointingConfig checkpointing;
@@ -145,7 +149,9 @@ class ImageModel : public Model {
 /// For a class that gives pixel_values to its convolution as they are: the error where that would not take them.
 void check_pixels(const Tensor& pixel_values, const Tensor& weight);
 
-/// The fields that both configs have.
+/// What a config says of images and labels, and of dropout.
+void read_image_fields(ConfigReader& reader, const ModelClass& of, VitConfig& config);
+/// The fields that the configs of ViT and its kin have.
 void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& config);
 ModelTraits vit_traits(const VitConfig& config);
 double largest_tensor_of_vit(const VitConfig& config, const DataConfig& data);
