@@ -1,0 +1,369 @@
+#include "models/swin/swin.h"
+
+#include <optional>
+#include <utility>
+
+#include "ops/integers.h"
+#include "ops/masks.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+namespace oometer {
+
+namespace {
+
+struct SwinEmbeddings {
+  SwinEmbeddings() = default;
+  SwinEmbeddings(const Builder& builder, const SwinConfig& c)
+      : dropout_prob(c.hidden_dropout_prob), module(builder.module) {
+    const Builder patches = builder.child("patch_embeddings", c.names->patch_embeddings);
+    patch_embeddings = patches.module;
+    projection = Conv2d(patches.child("projection", "Conv2d"), c.num_channels, c.embed_dim, c.patch_size, true);
+    if (c.use_absolute_embeddings)
+      position_embeddings = builder.parameter("position_embeddings", {1, c.side(0) * c.side(0), c.embed_dim});
+    norm = LayerNorm(builder.child("norm", "LayerNorm"), c.embed_dim);
+  }
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    Tensor embeddings = embed_patches(call.argument(argument));
+    embeddings = norm(embeddings);
+    if (position_embeddings) embeddings = add(embeddings, position_embeddings);
+    return call.result(dropout(embeddings, dropout_prob));
+  }
+
+  Tensor embed_patches(const Tensor& argument) const {
+    ModuleCall call(argument.context(), patch_embeddings);
+    const Tensor pixel_values = call.argument(argument);
+    check_pixels(pixel_values, projection.weight);
+    const Tensor projected = projection(pixel_values);
+    const std::int64_t patches = checked_product(projected.size(2), projected.size(3));
+    return call.result(transpose(reshape(projected, {projected.size(0), projected.size(1), patches}), 1, 2));
+  }
+
+  Conv2d projection;
+  Tensor position_embeddings;  ///< null: the config has none
+  LayerNorm norm;
+  double dropout_prob = 0;
+  ModuleId module = 0, patch_embeddings = 0;
+};
+
+/// x[:, row::2, col::2, :]
+Tensor every_second(const Tensor& x, std::int64_t row, std::int64_t col) {
+  Tensor part = x;
+  for (const auto& [dim, first] : {std::pair{1, row}, std::pair{2, col}}) {
+    part = slice(part, dim, first, x.size(dim) / 2);
+    part->strides[dim] *= 2;
+  }
+  return part;
+}
+
+struct SwinPatchMerging {
+  SwinPatchMerging(const Builder& builder, std::int64_t dim)
+      : reduction(builder.child("reduction", "Linear"), 4 * dim, 2 * dim, false),
+        norm(builder.child("norm", "LayerNorm"), 4 * dim),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& argument, std::int64_t side) const {
+    ModuleCall call(argument.context(), module);
+    Tensor input_feature = call.argument(argument);
+    const std::int64_t batch = input_feature.size(0), channels = input_feature.size(2);
+    input_feature = view(input_feature, {batch, side, side, channels});
+    std::vector<Tensor> parts;
+    for (std::int64_t col = 0; col < 2; ++col)
+      for (std::int64_t row = 0; row < 2; ++row) parts.push_back(every_second(input_feature, row, col));
+    input_feature = cat(parts, -1);
+    parts.clear();
+    input_feature = view(input_feature, {batch, side * side / 4, 4 * channels});
+    input_feature = norm(input_feature);
+    return call.result(reduction(input_feature));
+  }
+
+  Linear reduction;
+  LayerNorm norm;
+  ModuleId module;
+};
+
+struct SwinRelativePositionBias {
+  SwinRelativePositionBias(const Builder& builder, std::int64_t heads, std::int64_t window_size)
+      : window_area(window_size * window_size), module(builder.module) {
+    const std::int64_t distances = 2 * window_size - 1;
+    relative_position_bias_table = builder.parameter("relative_position_bias_table", {distances * distances, heads});
+    Context& context = *builder.context;
+    const Tensor coords_h = integers(context, Op::arange, {window_size}),
+                 coords_w = integers(context, Op::arange, {window_size}),
+                 coords = integers(context, Op::stack, {2, window_size, window_size});
+    Tensor differences = integers(context, Op::sub, {2, window_area, window_area});
+    const Tensor relative_coords = integers(context, Op::clone, {window_area, window_area, 2});
+    differences.reset();
+    relative_position_index = builder.buffer({window_area * window_area}, DType::int64);
+  }
+
+  /// [1, heads, tokens, tokens] of a window
+  Tensor operator()() const {
+    ModuleCall call(relative_position_bias_table.context(), module);
+    Tensor bias = index(relative_position_bias_table, relative_position_index);
+    bias = view(bias, {window_area, window_area, relative_position_bias_table.size(1)});
+    return call.result(unsqueeze(contiguous(permute(bias, {2, 0, 1})), 0));
+  }
+
+  Tensor relative_position_bias_table, relative_position_index;
+  std::int64_t window_area;
+  ModuleId module;
+};
+
+struct SwinAttention {
+  SwinAttention(const Builder& builder, const VitConfig& c, std::int64_t window_size, const ModelOptions& options)
+      : q_proj(builder.child("q_proj", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
+        k_proj(builder.child("k_proj", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
+        v_proj(builder.child("v_proj", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
+        o_proj(builder.child("o_proj", "Linear"), c.hidden_size, c.hidden_size, true),
+        relative_position_bias(builder.child("relative_position_bias", "SwinRelativePositionBias"),
+                               c.num_attention_heads, window_size),
+        head_dim(c.head_dim()),
+        call{.kind = options.attention, .dropout = c.attention_probs_dropout_prob},
+        module(builder.module) {}
+
+  /// attention_mask: of the windows of an image, [windows, tokens, tokens]; null: they are not shifted.
+  AttentionOutputs operator()(const Tensor& argument, const Tensor& attention_mask) const {
+    ModuleCall self(argument.context(), module);
+    const Tensor hidden_states = self.argument(argument);
+    const AttentionInputs states = project(hidden_states, q_proj, k_proj, v_proj, head_dim, false);
+    const Tensor bias = relative_position_bias();
+    Tensor windows_mask, combined_mask = bias;
+    if (attention_mask) {
+      const std::int64_t windows = attention_mask.size(0), batch = hidden_states.size(0) / windows,
+                         tokens = hidden_states.size(1);
+      windows_mask = expand(unsqueeze(unsqueeze(attention_mask, 1), 0), {batch, windows, 1, tokens, tokens});
+      windows_mask = reshape(windows_mask, {batch * windows, 1, tokens, tokens});
+      combined_mask = add(bias, windows_mask);
+    }
+    AttentionOutputs attention = attention_forward(call, states.query, states.key, states.value, combined_mask);
+    attention.output = reshape(attention.output, hidden_states.sizes());
+    attention.output = self.result(o_proj(attention.output));
+    return attention;
+  }
+
+  Linear q_proj, k_proj, v_proj, o_proj;
+  SwinRelativePositionBias relative_position_bias;
+  std::int64_t head_dim;
+  AttentionCall call;
+  ModuleId module;
+};
+
+/// window_partition, and window_reverse: the two inner ones of six dimensions, exchanged.
+Tensor window_partition(const Tensor& input_feature, std::int64_t window) {
+  const std::int64_t batch = input_feature.size(0), count = input_feature.size(1) / window,
+                     channels = input_feature.size(3);
+  const Tensor cut = view(input_feature, {batch, count, window, count, window, channels});
+  return view(contiguous(transpose(cut, 2, 3)), {batch * count * count, window, window, channels});
+}
+
+Tensor window_reverse(const Tensor& windows_in, std::int64_t window, std::int64_t side) {
+  const std::int64_t count = side / window, channels = windows_in.size(3), batch = windows_in.size(0) / (count * count);
+  const Tensor windows = view(windows_in, {batch, count, count, window, window, channels});
+  return view(contiguous(transpose(windows, 2, 3)), {batch, side, side, channels});
+}
+
+struct SwinLayer {
+  SwinLayer(const Builder& builder, const VitConfig& c, std::int64_t window, std::int64_t shift, double drop_path_rate,
+            const ModelOptions& options)
+      : attention(builder.child("attention", c.names->attention), c, window, options),
+        layernorm_before(builder.child("layernorm_before", "LayerNorm"), c.hidden_size),
+        layernorm_after(builder.child("layernorm_after", "LayerNorm"), c.hidden_size),
+        mlp(builder.child("mlp", c.names->mlp), c),
+        dropout_prob(c.hidden_dropout_prob),
+        drop_prob(drop_path_rate),
+        window_size(window),
+        shift_size(shift),
+        module((builder.child("drop_path", drop_path_rate > 0 ? "SwinDropPath" : "Identity"), builder.module)) {}
+
+  /// The hidden states; `attn_weights`, of eager attention, are the caller's until another layer's come.
+  Tensor operator()(const Tensor& shortcut, std::int64_t side, Tensor& attn_weights) const {
+    const ModuleScope scope(shortcut.context(), module);
+    const std::int64_t batch = shortcut.size(0), channels = shortcut.size(2), window_area = window_size * window_size;
+    // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+    Tensor residual, attention_windows, attn_mask, hidden_states_windows, hidden_states;
+    AttentionOutputs attended;
+    hidden_states = layernorm_before(shortcut);
+    hidden_states = pad(view(hidden_states, {batch, side, side, channels}), 2, 0);  // maybe_pad: a copy all the same
+    hidden_states_windows = window_partition(cyclic_shift(hidden_states), window_size);
+    hidden_states_windows = view(hidden_states_windows, {hidden_states_windows.size(0), window_area, channels});
+    attn_mask = get_attn_mask(hidden_states, side);
+    attended = attention(hidden_states_windows, attn_mask);
+    attended.output = dropout(attended.output, dropout_prob);
+    attention_windows = view(attended.output, {attended.output.size(0), window_size, window_size, channels});
+    attention_windows = cyclic_shift(window_reverse(attention_windows, window_size, side));
+    attention_windows = view(attention_windows, {batch, side * side, channels});
+    {
+      const Tensor kept = drop_path(attention_windows, drop_prob);
+      hidden_states = add(shortcut, kept);
+    }
+    residual = hidden_states;
+    hidden_states = layernorm_after(hidden_states);
+    hidden_states = mlp(hidden_states);
+    {
+      const Tensor dropped = dropout(hidden_states, dropout_prob);
+      hidden_states = add(dropped, residual);
+    }
+    attn_weights = attended.weights;
+    return hidden_states;
+  }
+
+  /// torch.roll by rows, then by columns
+  Tensor cyclic_shift(Tensor x) const {
+    if (shift_size == 0) return x;
+    for (int i = 0; i < 2; ++i) x = pool(Op::roll, Op::roll, x, x.sizes(), false);
+    return x;
+  }
+
+  Tensor get_attn_mask(const Tensor& hidden_states, std::int64_t side) const {
+    if (shift_size == 0) return {};
+    Context& context = hidden_states.context();
+    const DType dtype = hidden_states.dtype();
+    const auto whole = [&](Op op, const Shape& sizes) { return integers(context, op, sizes); };
+    const auto as_long = [&] {
+      const Tensor is_behind = empty(context, Op::ge, {side}, DType::boolean);
+      return whole(Op::to_copy, {side});
+    };
+    const auto region = [&] {
+      const Tensor first = as_long(), second = as_long();
+      return whole(Op::add, {side});
+    };
+    const Tensor h_idx = whole(Op::arange, {side}), w_idx = whole(Op::arange, {side}), h_region = region(),
+                 w_region = region();
+    const Tensor img_mask = [&] {
+      Tensor rows = whole(Op::mul, {1, side, 1, 1});
+      const Tensor sum = whole(Op::add, {1, side, side, 1});
+      rows.reset();
+      return empty(context, Op::to_copy, {1, side, side, 1}, dtype);
+    }();
+    Tensor mask_windows = window_partition(img_mask, window_size);
+    const std::int64_t windows = mask_windows.size(0), window_area = window_size * window_size;
+    const Shape sizes{windows, window_area, window_area};
+    Tensor attn_mask = empty(context, Op::sub, sizes, dtype);
+    const auto filled = [&](Op op, const Tensor& mask) {
+      const Tensor where_not = empty(context, op, sizes, DType::boolean);
+      return empty(context, Op::masked_fill, mask.sizes(), mask.dtype());
+    };
+    const Tensor negative = filled(Op::ne, attn_mask);
+    attn_mask = filled(Op::eq, negative);
+    return attn_mask;
+  }
+
+  SwinAttention attention;
+  LayerNorm layernorm_before, layernorm_after;
+  VitMLP mlp;
+  double dropout_prob, drop_prob;
+  std::int64_t window_size, shift_size;
+  ModuleId module;
+};
+
+struct SwinStage {
+  SwinStage(const Builder& builder, const SwinConfig& c, std::size_t stage, const ModelOptions& options)
+      : side(c.side(stage)), module(builder.module) {
+    VitConfig its = c;
+    its.hidden_size = c.dim(stage);
+    its.intermediate_size = static_cast<std::int64_t>(c.mlp_ratio * static_cast<double>(its.hidden_size));
+    its.num_attention_heads = c.num_heads[stage];
+    std::int64_t before = 0, all = 0;
+    for (std::size_t i = 0; i < c.depths.size(); ++i) {
+      if (i < stage) before += c.depths[i];
+      all += c.depths[i];
+    }
+    blocks.reserve(static_cast<std::size_t>(c.depths[stage]));
+    for (std::int32_t i = 0; i < c.depths[stage]; ++i) {
+      // set_shift_and_window_size: one window is not shifted
+      const std::int64_t shift = i % 2 == 0 || side <= c.window_size ? 0 : c.window_size / 2;
+      blocks.emplace_back(builder.child("blocks", c.names->layer, i), its, c.window_size, shift,
+                          before + i == 0 || all == 1 ? 0 : c.drop_path_rate, options);
+    }
+    if (stage + 1 < c.depths.size())
+      downsample.emplace(builder.child("downsample", "SwinPatchMerging"), its.hidden_size);
+  }
+
+  /// The hidden states; `reshaped` and `attn_weights` are the caller's until another stage's come.
+  Tensor operator()(const Tensor& argument, Tensor& reshaped, Tensor& attn_weights) const {
+    ModuleCall call(argument.context(), module);
+    Tensor hidden_states = call.argument(argument), last_attn_weights;
+    for (const SwinLayer& layer : blocks) hidden_states = layer(hidden_states, side, last_attn_weights);
+    const Tensor hidden_states_before_downsampling = hidden_states;
+    if (downsample) hidden_states = (*downsample)(hidden_states_before_downsampling, side);
+    const std::int64_t its_side = downsample ? side / 2 : side;
+    reshaped = contiguous(
+        permute(view(hidden_states, {hidden_states.size(0), its_side, its_side, hidden_states.size(2)}), {0, 3, 1, 2}));
+    attn_weights = last_attn_weights;
+    return call.result(hidden_states);
+  }
+
+  std::vector<SwinLayer> blocks;
+  std::optional<SwinPatchMerging> downsample;
+  std::int64_t side;
+  ModuleId module;
+};
+
+class Swin : public ImageModel {
+ public:
+  Swin(Context& context, const SwinConfig& c, const DataConfig& data, const ModelOptions& options)
+      : ImageModel(context, c, data, options) {
+    const Builder model = c.classifies ? root_.child("swin", c.names->model) : root_;
+    model_ = model.module;
+    embeddings_ = SwinEmbeddings(model.child("embeddings", c.names->embeddings), c);
+    const Builder encoder = model.child("encoder", "SwinEncoder");
+    encoder_ = encoder.module;
+    layers_.reserve(c.depths.size());
+    for (std::size_t i = 0; i < c.depths.size(); ++i)
+      layers_.emplace_back(encoder.child("layers", "SwinStage", static_cast<std::int32_t>(i)), c, i, options);
+    layernorm_ = LayerNorm(model.child("layernorm", "LayerNorm"), c.hidden_size);
+    if (c.classifies)
+      classifier_ = Linear(root_.child("classifier", "Linear", Modality::none), c.hidden_size, c.num_labels, true);
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    Tensor pooled_output;
+    Tensor sequence_output = model_forward(inputs.pixel_values, pooled_output);
+    if (!config_.classifies) return {{}, std::move(pooled_output), {std::move(sequence_output)}};
+    return classified(classifier_(pooled_output), inputs);
+  }
+
+ private:
+  // SwinModel.forward
+  Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const {
+    ModuleCall call(context_, model_);
+    const Tensor embedding_output = embeddings_(call.argument(argument));
+    const Tensor last_hidden_state = encode(embedding_output);
+    Tensor sequence_output = layernorm_(last_hidden_state);
+    // AdaptiveAvgPool1d(1), flatten
+    pooled_output = mean_of_images(unsqueeze(transpose(sequence_output, 1, 2), 2));
+    pooled_output = call.result(view(pooled_output, {sequence_output.size(0), sequence_output.size(2)}));
+    return call.result(sequence_output);
+  }
+
+  // SwinEncoder.forward
+  Tensor encode(const Tensor& argument) const {
+    ModuleCall call(context_, encoder_);
+    Tensor hidden_states = call.argument(argument), reshaped_hidden_state, attn_weights;
+    for (const SwinStage& stage : layers_) {
+      Tensor reshaped, weights;
+      hidden_states = stage(hidden_states, reshaped, weights);
+      reshaped_hidden_state = std::move(reshaped);
+      attn_weights = std::move(weights);
+    }
+    return call.result(hidden_states);
+  }
+
+  SwinEmbeddings embeddings_;
+  std::vector<SwinStage> layers_;
+  LayerNorm layernorm_;
+  Linear classifier_;
+  ModuleId model_ = 0, encoder_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_swin(Context& context, const SwinConfig& config, const DataConfig& data,
+                                  const ModelOptions& options) {
+  return std::make_unique<Swin>(context, config, data, options);
+}
+
+}  // namespace oometer
