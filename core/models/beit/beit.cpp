@@ -59,6 +59,7 @@ struct BeitLayer {
       const Tensor ones = empty(*builder.context, Op::ones_like, {c.hidden_size}, builder.dtype);
       return builder.parameter(name, {c.hidden_size});
     };
+    builder.children_are_through();
     lambda_1 = scale("lambda_1");
     lambda_2 = scale("lambda_2");
     if (c.use_relative_position_bias)

@@ -179,8 +179,9 @@ struct SwinLayer {
         module((builder.child("drop_path", drop_path_rate > 0 ? "SwinDropPath" : "Identity"), builder.module)) {}
 
   /// The hidden states; `attn_weights`, of eager attention, are the caller's until another layer's come.
-  Tensor operator()(const Tensor& shortcut, std::int64_t side, Tensor& attn_weights) const {
-    const ModuleScope scope(shortcut.context(), module);
+  Tensor operator()(const Tensor& argument, std::int64_t side, Tensor& attn_weights) const {
+    ModuleCall call(argument.context(), module);
+    const Tensor shortcut = call.argument(argument);
     const std::int64_t batch = shortcut.size(0), channels = shortcut.size(2), window_area = window_size * window_size;
     // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
     Tensor residual, attention_windows, attn_mask, hidden_states_windows, hidden_states;
@@ -207,7 +208,7 @@ struct SwinLayer {
       hidden_states = add(dropped, residual);
     }
     attn_weights = attended.weights;
-    return hidden_states;
+    return call.result(hidden_states);
   }
 
   /// torch.roll by rows, then by columns

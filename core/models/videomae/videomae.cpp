@@ -241,6 +241,7 @@ class VideoMae : public ImageModel {
     if (c.pretrains) {
       encoder_to_decoder_ =
           Linear(root_.child("encoder_to_decoder", "Linear"), c.hidden_size, c.decoder_hidden_size, false);
+      root_.children_are_through();
       mask_token_ = root_.parameter("mask_token", {1, 1, c.decoder_hidden_size});
       decoder_.emplace(root_.child("decoder", "VideoMAEDecoder"), c, options);
     }

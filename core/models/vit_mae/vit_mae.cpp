@@ -128,6 +128,7 @@ struct VitMaeEmbeddings {
 struct VitMaeDecoder {
   VitMaeDecoder(const Builder& builder, const VitMaeConfig& c, const ModelOptions& options) : module(builder.module) {
     decoder_embed = Linear(builder.child("decoder_embed", "Linear"), c.hidden_size, c.decoder_hidden_size, true);
+    builder.children_are_through();
     mask_token = builder.parameter("mask_token", {1, 1, c.decoder_hidden_size});
     decoder_pos_embed = builder.parameter("decoder_pos_embed", {1, c.num_patches() + 1, c.decoder_hidden_size});
     decoder_pos_embed->leaf_requires_grad = false;
