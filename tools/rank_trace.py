@@ -53,7 +53,7 @@ def resolved(config: dict[str, Any], world: int, spec: Spec, model: Any) -> dict
         adam_beta2=0.999,
         adam_epsilon=1e-8,
         weight_decay=0.0,
-        bf16=spec["train"]["precision"] != "fp16",
+        bf16=spec["train"]["precision"] in ("bf16", "amp-bf16"),
         fp16=spec["train"]["precision"] == "fp16",
         bf16_full_eval=False,
         fp16_full_eval=False,
@@ -264,8 +264,12 @@ def zero_init(spec: Spec) -> Any:
 
     integrations.check_deepspeed_zero3_enabled = lambda: True  # as where a Trainer holds its HfDeepSpeedConfig
     zero = {k: v for k, v in parallel["ds_config"]["zero_optimization"].items() if v != "auto"}
-    half = "fp16" if spec["train"]["precision"] == "fp16" else "bf16"
-    config = {"train_micro_batch_size_per_gpu": spec["batch"]["mbs"], half: {"enabled": True}, "zero_optimization": zero}
+    precision = spec["train"]["precision"]
+    config = {
+        "train_micro_batch_size_per_gpu": spec["batch"]["mbs"],
+        "fp16" if precision == "fp16" else "bf16": {"enabled": precision != "fp32"},
+        "zero_optimization": zero,
+    }
     return Init(config_dict_or_path=config)
 
 
