@@ -56,7 +56,7 @@ void grow_to_token(std::vector<std::int64_t>& size, std::int64_t factor) {
 
 void grow_sides(std::vector<std::int64_t>& size, std::int64_t factor) {
   if (size.size() != 2) return;
-  for (const std::size_t side : {0, 1}) {
+  for (std::size_t side = 0; side < 2; ++side) {
     if (size[side] >= factor) continue;
     const double other = static_cast<double>(size[1 - side] * factor) / static_cast<double>(size[side]);
     size[1 - side] = static_cast<std::int64_t>(std::nearbyint(other));  // halves to even

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 
 #include "config/reader.h"
 #include "models/ovis2/ovis2.h"
