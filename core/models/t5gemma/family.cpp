@@ -57,6 +57,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.max_sequence_length = 0;  // positions are angles
   t.has_no_peft_targets();
   t.refuse(Feature::sdpa, "inconsistent", "T5Gemma caps its attention weights, which SDPA cannot: expected eager");
+  t.refuse(Feature::inference, "not-modelled",
+           "inference, for which the decoder makes a cache, is not supported yet with T5GemmaForConditionalGeneration");
   t.refuse(
       Feature::lengths, "not-modelled",
       "samples of different lengths are not supported yet with T5GemmaForConditionalGeneration, whose decoder masks "
