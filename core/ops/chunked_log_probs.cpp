@@ -30,14 +30,26 @@ void fold(Context& context, std::int64_t tokens, std::int64_t columns, DType dty
                 .written = writes ? bytes : 0});
 }
 
+/// tile.add_(bias[start:end].to(compute_dtype))
+void add_bias(const Tensor& tile, const Tensor& bias, std::int64_t start) {
+  const Tensor part = to(slice(bias, 0, start, tile.size(1)), tile.dtype());
+  kernel(Op::add, {&tile, &part}, tile);
+}
+
+Tensor tile_of(const Tensor& mm_buf, std::int64_t tokens, std::int64_t columns) {
+  return slice(slice(mm_buf, 0, 0, tokens), 1, 0, columns);
+}
+
 void chunked_log_probs_backward(Backward& b) {
   Context& context = b.context;
-  const Tensor hidden = b.saved(0), weight = b.saved(1);
+  const bool has_bias = b.node.integers[1] != 0;
+  const Tensor hidden = b.saved(0), weight = b.saved(1), bias = has_bias ? b.saved(2) : Tensor();
   const DType compute = b.node.dtype;
   const std::int64_t chunk = b.node.integers[0], n = hidden.size(0), width = hidden.size(1), classes = weight.size(0);
-  Tensor grad_hidden, grad_weight;
+  Tensor grad_hidden, grad_weight, grad_bias;
   if (b.wants(0)) grad_hidden = empty(context, Op::zeros, hidden.sizes(), DType::float32);
   if (b.wants(1)) grad_weight = empty(context, Op::zeros, weight.sizes(), DType::float32);
+  if (has_bias && b.wants(2)) grad_bias = empty(context, Op::zeros, bias.sizes(), DType::float32);
   const Tensor mm_buf = empty(context, Op::empty, {std::min(n, kTokens), chunk}, compute);
   Tensor hidden_chunk, w_chunk;
   for (std::int64_t token = 0; token < n; token += kTokens) {
@@ -47,23 +59,28 @@ void chunked_log_probs_backward(Backward& b) {
       const std::int64_t columns = std::min(chunk, classes - start);
       w_chunk = to(slice(weight, 0, start, columns), compute);
       multiply(context, Op::mm, tokens, columns, width, compute, compute);
+      if (has_bias) add_bias(tile_of(mm_buf, tokens, columns), bias, start);
       fold(context, tokens, columns, compute, true);
       if (grad_hidden) multiply(context, Op::addmm, tokens, width, columns, compute, DType::float32);
       if (grad_weight) multiply(context, Op::addmm, columns, width, tokens, compute, DType::float32);
+      if (grad_bias) const Tensor sum = reduce(Op::sum, tile_of(mm_buf, tokens, columns), {0}, false, DType::float32);
     }
   }
-  Tensor of_hidden, of_weight;
+  Tensor of_hidden, of_weight, of_bias;
   if (grad_hidden) of_hidden = to(grad_hidden, hidden.dtype());
   if (grad_weight) of_weight = to(grad_weight, weight.dtype());
+  if (grad_bias) of_bias = to(grad_bias, bias.dtype());
   if (of_hidden) b.give(0, std::move(of_hidden));
   if (of_weight) b.give(1, std::move(of_weight));
+  if (of_bias) b.give(2, std::move(of_bias));
 }
 
 }  // namespace
 
 ChunkedLogProbs chunked_log_probs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, std::int64_t chunk,
-                                  const LogProbOutputs& outputs) {
-  Record record(Op::chunked_log_probs, chunked_log_probs_backward, {&hidden, &weight});
+                                  const LogProbOutputs& outputs, const Tensor& bias) {
+  Record record = bias ? Record(Op::chunked_log_probs, chunked_log_probs_backward, {&hidden, &weight, &bias})
+                       : Record(Op::chunked_log_probs, chunked_log_probs_backward, {&hidden, &weight});
   Context& context = hidden.context();
   const NoGrad no_grad(context);
   const DType compute = context.autocast.enabled ? context.autocast.dtype : hidden.dtype();
@@ -85,6 +102,7 @@ ChunkedLogProbs chunked_log_probs(const Tensor& hidden, const Tensor& weight, co
           const Tensor w_chunk = to(slice(weight, 0, start, columns), compute);
           multiply(context, Op::mm, tokens, columns, width, compute, compute);
         }
+        if (bias) add_bias(tile_of(mm_buf, tokens, columns), bias, start);
         fold(context, tokens, columns, compute, false);
       }
     }
@@ -106,12 +124,14 @@ ChunkedLogProbs chunked_log_probs(const Tensor& hidden, const Tensor& weight, co
     }
     record.save(hidden);
     record.save(weight);
+    if (bias) record.save(bias);
     record.save(targets);
     record.save(log_z);
     if (outputs.entropy) record.save_output(results.entropy);
     if (record) {
       record->dtype = compute;
       record->integers[0] = chunk;
+      record->integers[1] = static_cast<bool>(bias);
     }
   }
   results.log_probs = record.output(std::move(results.log_probs));

@@ -18,9 +18,9 @@ struct LogProbOutputs {
 };
 
 /// ChunkedLogProbFunction (trl 1.16, kernels/chunked_logprob.py): log-probabilities of `targets` [n] after hidden [n,
-/// h] has gone through weight [classes, h], in tiles of 4096 tokens and `chunk` classes, which forward and backward
-/// make in one buffer. Triton's kernels, which work on the tiles, allocate nothing.
+/// h] has gone through weight [classes, h] and bias [classes], which may be null, in tiles of 4096 tokens and `chunk`
+/// classes, which forward and backward make in one buffer. Triton's kernels, which work on the tiles, allocate nothing.
 ChunkedLogProbs chunked_log_probs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, std::int64_t chunk,
-                                  const LogProbOutputs& outputs = {});
+                                  const LogProbOutputs& outputs = {}, const Tensor& bias = {});
 
 }  // namespace oometer

@@ -24,18 +24,25 @@ Tensor spread(const Tensor& x, const Tensor& mask) {
 
 Tensor FusedLmHead::of_hidden_states(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in) const {
   Context& context = hidden_in.context();
-  if (context.modules) context.modules->read(lm_head.weight);  // lm_head itself is not called
+  const auto read = [&](const Tensor& parameter) {  // lm_head itself is not called
+    if (context.modules && parameter) context.modules->read(parameter);
+  };
+  read(lm_head.weight);
+  read(lm_head.bias);
   const std::int64_t length = labels_in.size(1) - 1;
   const Tensor hidden_states = slice(hidden_in, 1, 0, length), labels = slice(labels_in, 1, 1, length);
   FusedCausalLMOutput result;
   result.label_mask = pointwise(Op::ne, {&labels}, DType::boolean);
-  const Tensor weight = context.modules ? context.modules->full_tensor(lm_head.weight) : lm_head.weight;
+  const auto full = [&](const Tensor& parameter) {
+    return context.modules && parameter ? context.modules->full_tensor(parameter) : parameter;
+  };
+  const Tensor weight = full(lm_head.weight), bias = full(lm_head.bias);
   {
     ChunkedLogProbs per_token;
     {
       const Tensor chosen = index_mask(hidden_states, result.label_mask, scored);
       const Tensor targets = index_mask(labels, result.label_mask, scored);
-      per_token = chunked_log_probs(chosen, weight, targets, kClasses, outputs_);
+      per_token = chunked_log_probs(chosen, weight, targets, kClasses, outputs_, bias);
     }
     result.log_probs = spread(per_token.log_probs, result.label_mask);
     if (outputs_.entropy) result.entropy = spread(per_token.entropy, result.label_mask);

@@ -34,6 +34,18 @@ TEST_CASE("Its gradients are converted while all of them are there", "[ops]") {
         Bytes{100 * 64 * 4, 1000 * 64 * 4, 100 * 1024 * 2, 8519680, 8519680, 8519680, 100 * 64 * 2, 1000 * 64 * 2});
 }
 
+TEST_CASE("A head's bias has a gradient of its own, summed tile by tile", "[ops]") {
+  Process p;
+  const Tensor hidden = p.input({100, 64}, DType::bfloat16, true), weight = p.parameter({1000, 64});
+  const Tensor bias = p.parameter({1000}), targets = p.input({100}, DType::int64);
+  Tensor log_probs = chunked_log_probs(hidden, weight, targets, 1024, {}, bias).log_probs;
+  const Tensor gradient = empty_like(Op::ones_like, log_probs);
+  p.mark();
+  autograd::backward(log_probs, gradient);
+  CHECK(p.allocations() == Bytes{100 * 64 * 4, 1000 * 64 * 4, 1000 * 4, 100 * 1024 * 2, 8519680, 8519680, 8519680,
+                                 1000 * 4, 100 * 64 * 2, 1000 * 64 * 2, 1000 * 2});
+}
+
 TEST_CASE("A frozen head has no gradient, and autocast takes copies of what is float32", "[ops]") {
   Process p;
   const AutocastRegion region(p.context, true);
