@@ -218,7 +218,9 @@ TEST_CASE("Nothing gets a gradient from within a module under no_grad, whichever
         while (above > holder) above = plain.modules[above].parent;
         // Embeddings are called by who holds the language model, and may be tied to its head.
         const bool is_embedding = std::string_view(plain.modules[module].type).ends_with("Embedding");
-        if (above == holder && !is_embedding) within.push_back(module);
+        // Zamba2's transformer blocks are several layers'.
+        const bool is_shared = module_path(plain, module).find(".shared_transformer.") != std::string::npos;
+        if (above == holder && !is_embedding && !is_shared) within.push_back(module);
       }
       if (within.empty()) continue;
       job.training.components.no_grad = {module_path(plain, holder)};

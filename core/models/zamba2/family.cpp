@@ -289,6 +289,7 @@ struct Hybrid {
   Linear linear;
   SharedTransformer shared_transformer;
   std::size_t place;
+  ModuleId module;
 };
 
 class Zamba2ForCausalLM : public PositionedLM {
@@ -319,8 +320,8 @@ class Zamba2ForCausalLM : public PositionedLM {
         mamba_.emplace_back(hybrid.child("mamba_decoder", kNames.decoder_layer), c, layer);
         SharedTransformer block(hybrid.child("shared_transformer", "Zamba2AttentionDecoderLayer"), c, options,
                                 hybrids % c.num_mem_blocks);
-        hybrid_.push_back(
-            std::make_unique<Hybrid>(Hybrid{std::move(linear), std::move(block), static_cast<std::size_t>(hybrids)}));
+        hybrid_.push_back(std::make_unique<Hybrid>(
+            Hybrid{std::move(linear), std::move(block), static_cast<std::size_t>(hybrids), hybrid.module}));
         ++hybrids;
       } else {
         mamba_.emplace_back(model.child("layers", kNames.decoder_layer, i), c, layer);
@@ -365,6 +366,7 @@ class Zamba2ForCausalLM : public PositionedLM {
       return [&mamba = mamba_[i], hybrid = hybrid_[i].get(), original_hidden_states, positions, mask,
               padding_mask](const Tensor& hidden) {
         if (!hybrid) return mamba(hidden, padding_mask, {});
+        const ModuleScope layer(hidden.context(), hybrid->module);
         Tensor transformer_hidden_states =
             hybrid->shared_transformer(hidden, original_hidden_states, positions, mask, hybrid->place);
         transformer_hidden_states = hybrid->linear(transformer_hidden_states);
@@ -384,7 +386,6 @@ class Zamba2ForCausalLM : public PositionedLM {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<Zamba2Config>());
-  allow_compared(t, {Feature::zero3});
   t.generates = false;
   t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
   t.refuse(Feature::checkpointing, "not-modelled",
