@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "models/kit/conv2d.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -10,30 +11,6 @@
 namespace oometer {
 
 namespace {
-
-/// nn.Conv2d with any stride, padding and groups.
-struct ConvNextConv {
-  ConvNextConv() = default;
-  ConvNextConv(const Builder& builder, std::int64_t in, std::int64_t out, std::int64_t kernel, ConvolutionOptions its)
-      : options(std::move(its)), module(builder.module) {
-    weight = builder.parameter("weight", {out, in / options.groups, kernel, kernel});
-    bias = builder.parameter("bias", {out});
-  }
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    return call.result(convolution(call.argument(argument), weight, bias, options));
-  }
-
-  ConvolutionOptions options;
-  Tensor weight, bias;
-  ModuleId module = 0;
-};
-
-/// The options of one whose kernel does not overlap.
-ConvolutionOptions striding(std::int64_t kernel) {
-  return {.stride = {kernel, kernel}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}};
-}
 
 /// ConvNextLayerNorm of channels_first: over the channels of an image, whose memory has them last from now on.
 Tensor norm_channels(const LayerNorm& norm, const Tensor& features) {
@@ -72,9 +49,7 @@ struct ConvNextGRN {
 struct ConvNextLayer {
   ConvNextLayer(const Builder& builder, const ConvNextConfig& c, std::int64_t dim, double drop_path_rate)
       : hidden_act(c.hidden_act), drop_prob(drop_path_rate), module(builder.module) {
-    ConvolutionOptions depthwise{
-        .stride = {1, 1}, .padding = {3, 3}, .dilation = {1, 1}, .output_padding = {0, 0}, .groups = dim};
-    dwconv = ConvNextConv(builder.child("dwconv", "Conv2d"), dim, dim, 7, std::move(depthwise));
+    dwconv = AnyConv2d(builder.child("dwconv", "Conv2d"), dim, dim, {.kernel = 7, .padding = 3, .groups = dim});
     layernorm = LayerNorm(builder.child("layernorm", c.classes->layer_norm), dim);
     pwconv1 = Linear(builder.child("pwconv1", "Linear"), dim, 4 * dim, true);
     if (c.is_v2) grn.emplace(builder.child("grn", c.classes->grn), 4 * dim);
@@ -103,7 +78,7 @@ struct ConvNextLayer {
     return call.result(add(residual, kept));
   }
 
-  ConvNextConv dwconv;
+  AnyConv2d dwconv;
   LayerNorm layernorm;
   Linear pwconv1, pwconv2;
   std::optional<ConvNextGRN> grn;
@@ -121,7 +96,8 @@ struct ConvNextStage {
     if (stage > 0 || c.hidden_sizes[0] != out) {
       const std::int64_t in = c.hidden_sizes[stage - 1];
       downsampling_norm.emplace(builder.child("downsampling_layer", c.classes->layer_norm, 0), in);
-      downsampling_conv = ConvNextConv(builder.child("downsampling_layer", "Conv2d", 1), in, out, 2, striding(2));
+      downsampling_conv =
+          AnyConv2d(builder.child("downsampling_layer", "Conv2d", 1), in, out, {.kernel = 2, .stride = 2});
     }
     layers.reserve(static_cast<std::size_t>(c.depths[stage]));
     for (std::int32_t i = 0; i < c.depths[stage]; ++i)
@@ -141,7 +117,7 @@ struct ConvNextStage {
   }
 
   std::optional<LayerNorm> downsampling_norm;
-  ConvNextConv downsampling_conv;
+  AnyConv2d downsampling_conv;
   std::vector<ConvNextLayer> layers;
   ModuleId module;
 };
@@ -155,8 +131,8 @@ class ConvNext : public ImageModel {
     model_ = model.module;
     const Builder embeddings = model.child("embeddings", c.classes->embeddings);
     embeddings_module_ = embeddings.module;
-    patch_embeddings_ = ConvNextConv(embeddings.child("patch_embeddings", "Conv2d"), c.num_channels, c.hidden_sizes[0],
-                                     c.patch_size, striding(c.patch_size));
+    patch_embeddings_ = AnyConv2d(embeddings.child("patch_embeddings", "Conv2d"), c.num_channels, c.hidden_sizes[0],
+                                  {.kernel = c.patch_size, .stride = c.patch_size});
     embeddings_norm_ = LayerNorm(embeddings.child("layernorm", c.classes->layer_norm), c.hidden_sizes[0]);
     const Builder encoder = model.child("encoder", c.classes->encoder);
     encoder_ = encoder.module;
@@ -208,7 +184,7 @@ class ConvNext : public ImageModel {
     return call.result(hidden_states);
   }
 
-  ConvNextConv patch_embeddings_;
+  AnyConv2d patch_embeddings_;
   LayerNorm embeddings_norm_;
   std::vector<ConvNextStage> stages_;
   LayerNorm layernorm_;
