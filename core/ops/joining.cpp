@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "ops/ops.h"
+#include "ops/vision.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -21,6 +24,12 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
     if (tensor.dtype() == DType::float32 && is_half(dtype)) dtype = DType::float32;  // result_type
   }
   if (record) record->integers[0] = dim;
+  // cat_compute_output_memory_format (TensorShape.h): images laid out channels last, if all are
+  const bool channels_last = std::all_of(tensors.begin(), tensors.end(), [](const Tensor& x) {
+    return x.ndim() == 4 && !x.is_contiguous() && is_channels_last(x);
+  });
+  if (channels_last && dtype == tensors.front().dtype())
+    return record.output(in_order_of(tensors.front(), Op::cat, sizes, true));
   return record.output(empty(tensors.front().context(), Op::cat, sizes, dtype));
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 from step.spec import GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip")
-IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "convnext", "convnextv2", "dinov2", "dinov2_with_registers", "dinov3_vit")
+IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 
@@ -159,9 +159,12 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         return out
     if kind in IMAGES_ALONE:
         side = [config.get("image_size", 224)] * 2 if not kind.startswith(("dino", "convnext")) else [224, 224]
+        side = [512, 512] if kind == "segformer" else side  # its processor's
         out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *data.get("image_size", side)], dtype)
         if model["class"].endswith("ForImageClassification"):
             out["labels"] = tensor([batch])
+        if model["class"].endswith("ForSemanticSegmentation"):
+            out["labels"] = tensor([batch, *out["pixel_values"]["shape"][2:]])
         return out
     if kind == "videomae":
         return videomae_inputs(model, data, dtype)

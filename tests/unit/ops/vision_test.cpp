@@ -5,6 +5,7 @@
 #include "../process.h"
 #include "ops/losses.h"
 #include "ops/ops.h"
+#include "ops/upsample.h"
 
 /// Operators of which graphs are made (core/graph); their reference cases are in tests/reference/graphs.jsonl.
 namespace oometer {
@@ -32,6 +33,21 @@ TEST_CASE("A mean of squared differences keeps the memory of a number for each e
   CHECK(p.events() == Bytes{400, 400, -400});
   CHECK(loss.sizes() == Shape{});
   CHECK(loss.dtype() == DType::bfloat16);
+}
+
+TEST_CASE("Images are stretched in the order in which they lie, in float32 under autocast, and saved by no one",
+          "[ops]") {
+  Process p;
+  const Tensor x = p.input({2, 3, 4, 4}, DType::bfloat16, true), last = permute(p.input({2, 4, 4, 3}), {0, 3, 1, 2});
+  p.mark();
+  const Tensor y = upsample_bilinear2d(x, 8, 8), z = upsample_bilinear2d(last, 8, 8);
+  CHECK(p.allocations() == Bytes{768, 768});
+  CHECK(y.is_contiguous());
+  CHECK(is_channels_last(z));
+  CHECK(is_channels_last(cat({z, z}, 1)));
+  CHECK(p.saved(Role::input).empty());
+  p.context.autocast.enabled = true;
+  CHECK(upsample_bilinear2d(x, 8, 8).dtype() == DType::float32);
 }
 
 TEST_CASE("RMSNorm keeps its input and a number a row where it is one kernel, five tensors before torch 2.9", "[ops]") {

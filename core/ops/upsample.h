@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/tensor.h"
+
+namespace oometer {
+
+/// F.interpolate(x, size=(height, width), mode="bilinear", align_corners=False) of images (PyTorch 2.15 on CUDA).
+Tensor upsample_bilinear2d(const Tensor& x, std::int64_t height, std::int64_t width);
+
+}  // namespace oometer
