@@ -46,6 +46,10 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vit_traits(c);
   t.no_split_modules = {c.names->layer};
   t.has_idle_parts = c.use_mask_token;
+  if (c.use_relative_position_bias)
+    t.refuse(Feature::flash_attention, "inconsistent",
+             "PyTorch's flash attention takes no bias, which BEiT's positions are: expected eager, sdpa or another "
+             "kernel");
   t.refuse(Feature::flash_attention_2, "inconsistent",
            "transformers has no flash attention for BEiT, whose positions are a bias: expected eager or sdpa");
   return t;

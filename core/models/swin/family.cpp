@@ -65,6 +65,9 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<SwinConfig>();
   ModelTraits t = vit_traits(c);
   t.no_split_modules = {"SwinStage"};
+  t.refuse(
+      Feature::flash_attention, "inconsistent",
+      "PyTorch's flash attention takes no bias, which Swin's positions are: expected eager, sdpa or another kernel");
   t.refuse(Feature::flash_attention_2, "inconsistent",
            "transformers has no flash attention for Swin, whose positions are a bias: expected eager or sdpa");
   t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
