@@ -397,8 +397,6 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         batch, sequence = spec["inputs"]["input_ids"]["shape"]
         tokens, width = batch * spec["inputs"]["input_features_mask"]["tokens"], config["text_config"]["hidden_size"]
         return {(windows, frames // 4): tokens, (batch, sequence, width): tokens * width}
-    if "bool_masked_pos" in spec["inputs"]:
-        return masked_patches(spec)
     if "feature_attention_mask" in spec["inputs"]:
         audios, frames = spec["inputs"]["feature_attention_mask"]["shape"]
         return {(audios, frames // 4): audios * spec["inputs"]["feature_attention_mask"]["tokens"]}
@@ -410,11 +408,14 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
     if config.get("model_type") == "ovis2" and "pixel_values" in spec["inputs"]:
         return visual_indicators(spec)
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else loop_over_experts(spec)
+    return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else masked_patches(spec) or loop_over_experts(spec)
 
 
 def masked_patches(spec: Spec) -> dict[tuple[int, ...], Callable[[], int]]:
     """VideoMAE takes the patches that are not masked, and after them, in ForPreTraining.forward, those that are."""
-    given = spec["inputs"]["bool_masked_pos"]
+    given = spec["inputs"].get("bool_masked_pos")
+    if not given:
+        return {}
     clips, patches = given["shape"]
 
     def count() -> int:
