@@ -778,9 +778,6 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   check_features(reader, training, traits);
   if (training.loop.is_trainer()) check_loop(reader, training);
   check_optimizer(reader, training);
-  if (training.use_cache && !traits.text.windows.empty())
-    reader.fail_found("use_cache", "not-modelled",
-                      "the cache of a model with windows is not supported yet: leave it out");
   reader.finish();
   return training;
 }
