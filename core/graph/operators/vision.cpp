@@ -134,7 +134,7 @@ void k_pad(GraphCall& c) {
 
 void k_upsample(GraphCall& c) {
   // (self, output_size, align_corners or scale_factors, ...): where sizes are None, factors follow in a list
-  const Tensor x = c.tensor(0);
+  const Tensor x = autocast_float32(c.tensor(0));
   const int dims = x.ndim() - 2;
   if (!has_dims(c, x, 3, 5)) return;
   Shape sizes = x.sizes();
