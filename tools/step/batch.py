@@ -150,6 +150,13 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         sizes = [batch, audio.get("num_mel_bins", 128), -(-frames // chunk) * chunk]
         out["input_features"] = tensor(sizes, dtype)
         out["input_features_mask"] = tensor([sizes[0], sizes[2]], "int32") | {"frames": frames}
+    if kind == "wav2vec2-bert":  # SeamlessM4TFeatureExtractor: two frames of 25 ms, one each 10 ms, are a state
+        frames = 1 + (round(data.get("audio_seconds", 15) * 16000) - 400) // 160
+        states = [batch, (frames + 1) // 2]
+        out["input_features"] = tensor([*states, config.get("feature_projection_input_dim", 160)], dtype)
+        out["attention_mask"] = tensor(states, "int32") | {"attended": frames // 2}
+        out["labels"] = tensor([batch, sequence])
+        return out
     if kind in WAVEFORMS:
         samples = [batch, round(data.get("audio_seconds", 15) * 16000)]
         out["input_values"] = tensor(samples, dtype)

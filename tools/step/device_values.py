@@ -102,7 +102,7 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         return naflex_shapes(spec)
     if "states" in spec["inputs"].get("input_features_mask", {}):
         read_padding(spec["inputs"]["input_features_mask"])
-    if spec["model"].get("config", {}).get("model_type") in WAVEFORMS:
+    if spec["model"].get("config", {}).get("model_type") in (*WAVEFORMS, "wav2vec2-bert"):
         connectionist_lengths(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
@@ -289,6 +289,13 @@ def masked_states(config: dict[str, Any], states: int) -> int:
     return min(spans, states // length) * length
 
 
+def heard_states(spec: Spec) -> int:
+    """Of the encoder of a class with a CTC head."""
+    if "input_features" in spec["inputs"]:
+        return int(spec["inputs"]["input_features"]["shape"][1])
+    return states_of(spec["model"]["config"], spec["inputs"]["input_values"]["shape"][1])
+
+
 def connectionist_lengths(spec: Spec) -> None:
     """CTC reads on the host how many states and labels each sample has, and whether a label is none of the vocabulary's; which states are
     masked is chance.
@@ -299,8 +306,14 @@ def connectionist_lengths(spec: Spec) -> None:
     import torch
 
     config = spec["model"]["config"]
-    modeling = importlib.import_module(f"transformers.models.{config['model_type']}.modeling_{config['model_type']}")
-    masked, labels = masked_states(config, states_of(config, spec["inputs"]["input_values"]["shape"][1])), spec["inputs"].get("labels")
+    kind = config["model_type"].replace("-", "_")
+    modeling = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
+    masked, labels = masked_states(config, heard_states(spec)), spec["inputs"].get("labels")
+    given = spec["inputs"].get("attention_mask", {})
+    if given.get("attended", 0) < given.get("shape", [0, 0])[1] and "attended" in given:
+        from transformers import masking_utils
+
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
 
     def mask(shape: tuple[int, int], *, attention_mask: Any = None, **_: Any) -> Any:
         if attention_mask is not None:
@@ -388,9 +401,8 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
     config = spec["model"].get("config", {})
     if config.get("model_type") in (*OMNI, "qwen3_asr"):
         return omni_masks(spec)
-    if config.get("model_type") in WAVEFORMS:
-        batch, samples = spec["inputs"]["input_values"]["shape"]
-        states = states_of(config, samples)
+    if config.get("model_type") in (*WAVEFORMS, "wav2vec2-bert"):
+        batch, states = spec["batch"]["mbs"], heard_states(spec)
         return {(batch, states): batch * masked_states(config, states)}
     if "states" in spec["inputs"].get("input_features_mask", {}):
         windows, frames = spec["inputs"]["input_features_mask"]["shape"]

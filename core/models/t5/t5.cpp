@@ -6,6 +6,7 @@
 
 #include "models/cross_mask.h"
 #include "models/kit/norms.h"
+#include "models/kit/position_bias.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
 #include "nn/activation.h"
@@ -164,36 +165,6 @@ struct T5Attention {
     return unsqueeze(permute(values, {2, 0, 1}), 0);
   }
 
-  /// create_position_bias_mask (integrations/sdpa_attention.py).
-  Tensor position_bias_mask(const Tensor& position_bias, const Tensor& attention_mask) const {
-    if (!attention_mask && !call.causal) return contiguous(position_bias);
-    Context& context = position_bias.context();
-    const std::int64_t queries = position_bias.size(2), keys = position_bias.size(3);
-    Tensor causal_mask = attention_mask;
-    if (!causal_mask) {
-      const Tensor query = empty(context, Op::arange, {queries}, DType::int64),
-                   key = empty(context, Op::arange, {keys}, DType::int64);
-      causal_mask = empty(context, Op::ge, {1, 1, queries, keys}, DType::boolean);
-    }
-    const Tensor masked = [&] {
-      const Tensor minimum = empty(context, Op::full_like, {}, position_bias.dtype());
-      return where(causal_mask, position_bias, minimum);
-    }();
-    return position_bias.is_contiguous() ? masked : clone(masked);  // contiguous(): it lies in memory as the bias does
-  }
-
-  AttentionOutputs eager(const AttentionInputs& states, const Tensor& mask, const Tensor& position_bias) const {
-    const Context& context = states.query.context();
-    Tensor attn_weights = matmul(states.query, transpose(states.key, 2, 3));
-    attn_weights = mul_scalar(attn_weights);
-    attn_weights = add(attn_weights, position_bias);
-    if (mask) attn_weights = add(attn_weights, mask);
-    attn_weights = softmax(attn_weights, context.autocast.enabled ? DType::float32 : attn_weights.dtype());
-    attn_weights = dropout(attn_weights, call.dropout);
-    const Tensor attn_output = matmul(attn_weights, states.value);
-    return {contiguous(transpose(attn_output, 1, 2)), attn_weights};
-  }
-
   /// `key_value_states`: null in self-attention. `position_bias`: made here where it is null. `cache`: of a decoder.
   AttentionOutputs operator()(const Tensor& argument, const Tensor& key_value_states, const Tensor& mask,
                               Tensor& position_bias, TensorList& cache) const {
@@ -219,15 +190,7 @@ struct T5Attention {
                           ? compute_bias(context, queries, keys)
                           : empty(context, Op::zeros, {1, heads, queries, keys}, states.query.dtype());
     }
-    AttentionOutputs attention;
-    if (call.kind == AttentionKind::eager) {
-      attention = eager(states, mask, position_bias);
-    } else {
-      AttentionCall biased = call;
-      biased.causal = false;
-      attention =
-          attention_forward(biased, states.query, states.key, states.value, position_bias_mask(position_bias, mask));
-    }
+    AttentionOutputs attention = attend_with_bias(call, states, mask, position_bias);
     const Shape& sizes = attention.output.sizes();
     attention.output = reshape(attention.output, {sizes[0], sizes[1], sizes[2] * sizes[3]});
     attention.output = self.result(o(attention.output));

@@ -9,11 +9,10 @@
 #include "models/kit/audio_input.h"
 #include "models/masking.h"
 #include "models/wav2vec2/gated_attention.h"
+#include "models/wav2vec2/parts.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
-#include "ops/ctc_loss.h"
 #include "ops/integers.h"
-#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/put_row.h"
 #include "ops/vision.h"
@@ -94,9 +93,7 @@ std::int64_t Wav2Vec2Config::states(std::int64_t length) const {
 }
 
 std::int64_t Wav2Vec2Config::masked_states(std::int64_t length) const {
-  const auto drawn = static_cast<std::int64_t>(
-      mask_time_prob * static_cast<double>(length) / static_cast<double>(mask_time_length) + 0.5);
-  return std::min(std::max(drawn, mask_time_min_masks), length / mask_time_length) * mask_time_length;
+  return spec_augmented_states(length, mask_time_prob, mask_time_length, mask_time_min_masks);
 }
 
 namespace {
@@ -302,31 +299,6 @@ struct Attention {
   ModuleId module;
 };
 
-struct FeedForward {
-  FeedForward() = default;
-  FeedForward(const Builder& builder, const Wav2Vec2Config& c)
-      : intermediate_dense(builder.child("intermediate_dense", "Linear"), c.hidden_size, c.intermediate_size, true),
-        output_dense(builder.child("output_dense", "Linear"), c.intermediate_size, c.hidden_size, true),
-        act_fn(c.hidden_act),
-        intermediate_dropout(c.activation_dropout),
-        output_dropout(c.hidden_dropout),
-        module(builder.module) {}
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    Tensor hidden_states = intermediate_dense(call.argument(argument));
-    hidden_states = activate(act_fn, hidden_states);
-    hidden_states = dropout(hidden_states, intermediate_dropout);
-    hidden_states = output_dense(hidden_states);
-    return call.result(dropout(hidden_states, output_dropout));
-  }
-
-  Linear intermediate_dense, output_dense;
-  Activation act_fn = Activation::gelu;
-  double intermediate_dropout = 0, output_dropout = 0;
-  ModuleId module = 0;
-};
-
 /// The norms stand behind attention and MLP, or before them.
 struct EncoderLayer {
   EncoderLayer(const Builder& builder, const Wav2Vec2Config& c, const ModelOptions& options, bool is_first)
@@ -337,7 +309,8 @@ struct EncoderLayer {
     else
       attention.emplace(attends, c, options);
     layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
-    feed_forward = FeedForward(builder.child("feed_forward", c.names->feed_forward), c);
+    feed_forward = Wav2Vec2FeedForward(builder.child("feed_forward", c.names->feed_forward), c.hidden_size,
+                                       c.intermediate_size, c.hidden_act, c.activation_dropout, c.hidden_dropout);
     final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), c.hidden_size);
   }
 
@@ -369,7 +342,7 @@ struct EncoderLayer {
   std::optional<GatedAttention> gated_attention;
   double hidden_dropout;
   LayerNorm layer_norm;
-  FeedForward feed_forward;
+  Wav2Vec2FeedForward feed_forward;
   LayerNorm final_layer_norm;
   ModuleId module;
 };
@@ -578,41 +551,15 @@ class ForCTC : public Model {
     const Tensor mask_time_indices = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
     const Tensor value = to(masked_spec_embed_, hidden_states.dtype());
     return put_row_in_place(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
+    return put_row(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
   }
 
-  // ForCTCLoss (loss/loss_ctc.py), with what forward hands it.
+  // What forward hands ForCTCLoss.
   Tensor ctc(const ModelInputs& inputs, const Tensor& logits) const {
-    const std::int64_t batch = data_.micro_batch_size, labels = inputs.labels.size(1);
-    const Shape each = inputs.labels.sizes();
-    Tensor input_lengths, attention_mask = inputs.attention_mask;
+    Tensor attention_mask = inputs.attention_mask;
     if (!attention_mask) attention_mask = integers(context_, Op::ones_like, inputs.input_features.sizes());
-    input_lengths = output_lengths(reduce(Op::sum, attention_mask, {1}, false, DType::int64));
-    Tensor log_probs, flattened_targets, target_lengths, labels_mask;
-    {
-      const Tensor is_label = empty(context_, Op::ne, each, DType::boolean);
-      const Tensor is_blank = empty(context_, Op::ne, each, DType::boolean);
-      labels_mask = empty(context_, Op::bitwise_and, each, DType::boolean);
-    }
-    target_lengths = reduce(Op::sum, labels_mask, {1}, false, DType::int64);
-    flattened_targets = index_mask(inputs.labels, labels_mask, batch * labels);
-    {
-      const Tensor wide = to(logits, DType::float32);
-      log_probs = log_softmax(wide);
-    }
-    log_probs = transpose(log_probs, 0, 1);
-    Tensor res = ctc_loss(log_probs, flattened_targets, labels);
-    const auto floats = [&](Op op) { return empty(context_, op, {batch}, DType::float32); };
-    if (config_.ctc_zero_infinity) {
-      const Tensor zero = empty(context_, Op::fill, {}, DType::float32);
-      const Tensor is_infinite = empty(context_, Op::eq, {batch}, DType::boolean);
-      res = where(is_infinite, zero, res);
-    }
-    if (!config_.ctc_mean) return sum_all(res);
-    Tensor lengths = floats(Op::to_copy);
-    const Tensor least = floats(Op::clamp);
-    lengths.reset();
-    const Tensor of_each = div(res, least);
-    return mean_all(of_each);
+    const Tensor input_lengths = output_lengths(reduce(Op::sum, attention_mask, {1}, false, DType::int64));
+    return for_ctc_loss(logits, inputs.labels, config_.ctc_mean, config_.ctc_zero_infinity);
   }
 
   Context& context_;

@@ -54,8 +54,7 @@ struct Wav2Vec2Config {
   static std::int64_t samples(double seconds);
   /// _get_feat_extract_output_lengths
   std::int64_t states(std::int64_t samples) const;
-  /// Of a sample of so many states those that SpecAugment masks. How many spans there are is chance, and whether they
-  /// meet: this is the middle of the one, and none that do.
+  /// Of a sample of so many states those that SpecAugment masks.
   std::int64_t masked_states(std::int64_t states) const;
 
   bool operator==(const Wav2Vec2Config&) const = default;
