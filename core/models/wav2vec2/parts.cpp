@@ -1,6 +1,7 @@
 #include "models/wav2vec2/parts.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "nn/activation.h"
@@ -38,6 +39,14 @@ std::int64_t spec_augmented_states(std::int64_t states, double mask_prob, std::i
   const auto drawn =
       static_cast<std::int64_t>(mask_prob * static_cast<double>(states) / static_cast<double>(mask_length) + 0.5);
   return std::min(std::max(drawn, min_masks), states / mask_length) * mask_length;
+}
+
+Error too_few_states(std::int64_t least, std::int64_t samples) {
+  const std::int64_t milliseconds = (samples + 15) / 16;
+  const std::string digits = std::to_string(1000 + milliseconds % 1000);
+  return {"inconsistent", "/data/audio_seconds",
+          "found a clip of fewer states than the encoder takes (" + std::to_string(least) + "); expected " +
+              std::to_string(milliseconds / 1000) + "." + digits.substr(1) + " s or more"};
 }
 
 Tensor put_row(const Tensor& x, const Tensor& mask, const Tensor& value, std::int64_t selected) {

@@ -4,6 +4,7 @@
 
 #include "config/activation.h"
 #include "nn/module.h"
+#include "result.h"
 
 /// What wav2vec 2.0's kin share (transformers 5.23): Wav2Vec2Bert's encoder is another, and its head the same.
 namespace oometer {
@@ -25,6 +26,9 @@ struct Wav2Vec2FeedForward {
 /// chance, and whether they meet: this is the middle of the one, and none that do.
 std::int64_t spec_augmented_states(std::int64_t states, double mask_prob, std::int64_t mask_length,
                                    std::int64_t min_masks);
+
+/// Of a clip that makes fewer states than `least`, which `samples` make.
+Error too_few_states(std::int64_t least, std::int64_t samples);
 
 /// hidden_states[mask] = value, one row for all that are masked.
 Tensor put_row(const Tensor& x, const Tensor& mask, const Tensor& value, std::int64_t selected);

@@ -92,6 +92,11 @@ std::int64_t Wav2Vec2Config::states(std::int64_t length) const {
   return length;
 }
 
+std::int64_t Wav2Vec2Config::samples_of(std::int64_t length) const {
+  for (std::size_t i = conv_kernel.size(); i-- > 0;) length = (length - 1) * conv_stride[i] + conv_kernel[i];
+  return length;
+}
+
 std::int64_t Wav2Vec2Config::masked_states(std::int64_t length) const {
   return spec_augmented_states(length, mask_time_prob, mask_time_length, mask_time_min_masks);
 }
@@ -441,7 +446,9 @@ class ForCTC : public Model {
   void set_data(const DataConfig& data) override { data_ = data; }
 
   ModelInputs make_inputs(bool with_labels) override {
-    const Shape samples{data_.micro_batch_size, Wav2Vec2Config::samples(data_.audio_seconds)};
+    // What is shorter than a state is refused by forward.
+    const Shape samples{data_.micro_batch_size,
+                        std::max(Wav2Vec2Config::samples(data_.audio_seconds), config_.samples_of(1))};
     ModelInputs batch;
     batch.input_features =  // input_values
         empty(context_, Op::input, samples, data_.pixel_dtype.value_or(dtype_), Role::input);
@@ -458,6 +465,10 @@ class ForCTC : public Model {
       context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
                                "found \"reentrant\", which is not supported yet with WavLMForCTC; expected "
                                "\"non-reentrant\""};
+    // _compute_mask_indices takes no fewer states than a span of its masks has.
+    const std::int64_t least = config_.masks_states && context_.training ? config_.mask_time_length : 1;
+    if (config_.states(Wav2Vec2Config::samples(data_.audio_seconds)) < least)
+      context_.refusal = too_few_states(least, config_.samples_of(least));
     if (inputs.labels) {
       const Tensor most = integers(context_, Op::max, {});
       const Tensor is_label = empty(context_, Op::ge, {}, DType::boolean);
@@ -533,7 +544,7 @@ class ForCTC : public Model {
     Tensor hidden_states = feature_projection_(extract_features, features);
     if (config_.names->returns_features) extract_features = std::move(features);
     features.reset();
-    if (config_.masks_states) hidden_states = mask_hidden_states(hidden_states, attention_mask);
+    if (config_.masks_states && context_.training) hidden_states = mask_hidden_states(hidden_states, attention_mask);
     hidden_states = encoder_(hidden_states, attention_mask);
     hidden_states = call.result(hidden_states);
     if (config_.names->returns_features)

@@ -54,6 +54,8 @@ struct Wav2Vec2Config {
   static std::int64_t samples(double seconds);
   /// _get_feat_extract_output_lengths
   std::int64_t states(std::int64_t samples) const;
+  /// The fewest samples that make so many states, one or more.
+  std::int64_t samples_of(std::int64_t states) const;
   /// Of a sample of so many states those that SpecAugment masks.
   std::int64_t masked_states(std::int64_t states) const;
 

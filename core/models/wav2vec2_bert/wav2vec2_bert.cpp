@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -308,9 +307,7 @@ class Wav2Vec2BertForCTC final : public Model {
     // _compute_mask_indices takes no fewer states than a span of its masks has.
     const std::int64_t least = config_.masks_states && context_.training ? config_.mask_time_length : 1;
     if (Wav2Vec2BertConfig::states(data_.audio_seconds) < least)
-      context_.refusal = Error{"inconsistent", "/data/audio_seconds",
-                               "found a clip of fewer states than the encoder takes (" + std::to_string(least) +
-                                   "); expected " + shortest(least) + " s or more"};
+      context_.refusal = too_few_states(least, 400 + 160 * (2 * least - 2));
     if (inputs.labels) {
       const Tensor most = integers(context_, Op::max, {});
       const Tensor is_label = empty(context_, Op::ge, {}, DType::boolean);
@@ -329,13 +326,6 @@ class Wav2Vec2BertForCTC final : public Model {
   }
 
  private:
-  /// Of a clip of so many states: its seconds.
-  static std::string shortest(std::int64_t states) {
-    const std::int64_t milliseconds = 25 + 10 * (2 * states - 2);
-    const std::string digits = std::to_string(1000 + milliseconds % 1000);
-    return std::to_string(milliseconds / 1000) + "." + digits.substr(1);
-  }
-
   /// attention_mask.sum(-1)
   Tensor attended(const Tensor& attention_mask) const {
     Tensor sums = integers(context_, Op::sum, {attention_mask.size(0)});

@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "job/estimate.h"
 #include "job/parse.h"
 
 namespace oometer {
@@ -40,6 +41,21 @@ TEST_CASE("Whisper hears no more than its encoder's window", "[job][audio]") {
   CHECK(longer.error().message == "found 31; expected at most 30: the encoder's window");
   CHECK(audio_job("whisper-small", R"({"sequence_length": 449})").error().pointer == "/data/sequence_length");
   CHECK(audio_job("whisper-small", R"({"audios_per_sample": 2})").error().pointer == "/data/audios_per_sample");
+}
+
+TEST_CASE("Encoders of sound take no clip of fewer states than a span of their masks has", "[job][audio]") {
+  for (const char* preset : {"wav2vec2-base", "wavlm-large", "w2v-bert-2.0"}) {
+    INFO(preset);
+    for (const char* seconds : {"0.02", "0.204"}) {
+      const Result<Job> job = audio_job(preset, std::string(R"({"audio_seconds": )") + seconds + "}");
+      REQUIRE(job.has_value());
+      const Result<Estimate> report = estimate(*job);
+      REQUIRE_FALSE(report.has_value());
+      CHECK(report.error().message ==
+            "found a clip of fewer states than the encoder takes (10); expected 0.205 s or more");
+    }
+    CHECK(estimate(*audio_job(preset, R"({"audio_seconds": 0.205})")).has_value());
+  }
 }
 
 // Qwen2AudioProcessor._process_audio of transformers 5.23, asked with WhisperFeatureExtractor.
