@@ -34,7 +34,12 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         model = quantized_model(cls, config, train)
         return prepare(model, train)
     modeling = importlib.import_module(cls.__module__)
-    if modeling.__name__.rpartition(".")[2] in ("modeling_wav2vec2", "modeling_hubert", "modeling_wavlm", "modeling_wav2vec2_bert"):  # torch.Tensor(n) knows no default device
+    if modeling.__name__.rpartition(".")[2] in (
+        "modeling_wav2vec2",
+        "modeling_hubert",
+        "modeling_wavlm",
+        "modeling_wav2vec2_bert",
+    ):  # torch.Tensor(n) knows no default device
         modeling.torch = types.SimpleNamespace(**{**vars(torch), "Tensor": torch.empty})
     if modeling.__name__.rpartition(".")[2] == "modeling_gemma3n":  # one number's: NVRTC compiles it while it runs, which the ghost has not
         torch.erfinv = torch.exp

@@ -11,7 +11,6 @@
 #include "models/masking.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
-#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 

@@ -16,7 +16,6 @@
 #include "ops/ops.h"
 #include "ops/put_row.h"
 #include "ops/vision.h"
-#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {

@@ -45,6 +45,7 @@ struct FeatureProjection {
   /// `norm_hidden_states`: what is projected.
   Tensor operator()(const Tensor& argument, Tensor& norm_hidden_states) const {
     ModuleCall call(argument.context(), module);
+    check_audio_input(argument.context(), argument, layer_norm.weight);
     norm_hidden_states = layer_norm(call.argument(argument));
     const Tensor hidden_states = projection(norm_hidden_states);
     return call.result(dropout(hidden_states, dropout_prob));
