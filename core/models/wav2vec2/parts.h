@@ -30,9 +30,6 @@ std::int64_t spec_augmented_states(std::int64_t states, double mask_prob, std::i
 /// Of a clip that makes fewer states than `least`, which `samples` make.
 Error too_few_states(std::int64_t least, std::int64_t samples);
 
-/// hidden_states[mask] = value, one row for all that are masked.
-Tensor put_row(const Tensor& x, const Tensor& mask, const Tensor& value, std::int64_t selected);
-
 /// ForCTCLoss (loss/loss_ctc.py). `takes_mean`: of the samples' losses, each by its labels; else their sum.
 Tensor for_ctc_loss(const Tensor& logits, const Tensor& labels, bool takes_mean, bool zero_infinity);
 

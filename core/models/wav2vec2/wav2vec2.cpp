@@ -561,7 +561,6 @@ class ForCTC : public Model {
     const Tensor mask_time_indices = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
     const Tensor value = to(masked_spec_embed_, hidden_states.dtype());
     return put_row_in_place(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
-    return put_row(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
   }
 
   // What forward hands ForCTCLoss.

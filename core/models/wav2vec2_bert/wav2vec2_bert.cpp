@@ -16,6 +16,7 @@
 #include "ops/integers.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
+#include "ops/put_row.h"
 #include "ops/vision.h"
 
 /// Names and order of steps are the modeling file's.
@@ -356,9 +357,9 @@ class Wav2Vec2BertForCTC final : public Model {
     { const Tensor input_lengths = attended(attention_mask); }
     const Tensor mask_time_indices = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
     const Tensor value = to(masked_spec_embed_, hidden_states.dtype());
-    return put_row(hidden_states, mask_time_indices, value,
-                   batch * spec_augmented_states(states, config_.mask_time_prob, config_.mask_time_length,
-                                                 config_.mask_time_min_masks));
+    return put_row_in_place(hidden_states, mask_time_indices, value,
+                            batch * spec_augmented_states(states, config_.mask_time_prob, config_.mask_time_length,
+                                                          config_.mask_time_min_masks));
   }
 
   Context& context_;
