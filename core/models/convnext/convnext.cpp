@@ -158,7 +158,7 @@ class ConvNext : public ImageModel {
   // ConvNextModel.forward
   Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const {
     ModuleCall call(context_, model_);
-    const Tensor embedding_output = embed(call.argument(argument));
+    const Tensor embedding_output = embeddings_of(call.argument(argument));
     Tensor last_hidden_state = encode(embedding_output);
     {
       const Tensor averaged = mean(last_hidden_state, {-2, -1}, false);
@@ -168,7 +168,7 @@ class ConvNext : public ImageModel {
   }
 
   // ConvNextEmbeddings.forward
-  Tensor embed(const Tensor& argument) const {
+  Tensor embeddings_of(const Tensor& argument) const {
     ModuleCall call(context_, embeddings_module_);
     const Tensor pixel_values = call.argument(argument);
     check_pixels(pixel_values, patch_embeddings_.weight);

@@ -251,7 +251,7 @@ struct SegformerDecodeHead {
     const std::int64_t height = encoder_hidden_states[0].size(2), width = encoder_hidden_states[0].size(3);
     std::vector<Tensor> all_hidden_states;
     for (std::size_t i = 0; i < projections.size(); ++i) {
-      const Tensor& of_stage = encoder_hidden_states[static_cast<int>(i)];
+      const Tensor& of_stage = encoder_hidden_states[i];
       Tensor hidden_states = [&] {
         ModuleCall mlp(context, projection_modules[i]);
         return mlp.result(projections[i](tokens_of(mlp.argument(of_stage))));

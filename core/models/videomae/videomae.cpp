@@ -333,7 +333,7 @@ class VideoMae : public ImageModel {
     Tensor videos_patch = its.frames;
     if (config_.norm_pix_loss) {
       const Tensor centred = [&] {
-        const Tensor average = mean(its.frames, {-2}, true);
+        const Tensor average = mean(its.frames, -2, true);
         return sub(its.frames, average);
       }();
       Tensor deviation = var(its.frames, {-2}, true);

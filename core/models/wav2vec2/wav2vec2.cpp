@@ -13,6 +13,7 @@
 #include "nn/activation.h"
 #include "nn/block_stack.h"
 #include "ops/integers.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/put_row.h"
 #include "ops/vision.h"

@@ -23,8 +23,8 @@ Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, bool liger = f
 /// logits [b, s, classes], labels [b, s].
 Tensor chunked_causal_lm_loss(const Tensor& logits, const Tensor& labels, std::int64_t chunks);
 
-/// Whether Axolotl's fork of cut_cross_entropy patches that class (cut_cross_entropy/transformers/patch.py), and the run
-/// was compared.
+/// Whether Axolotl's fork of cut_cross_entropy patches that class (cut_cross_entropy/transformers/patch.py), and the
+/// run was compared.
 bool has_cut_cross_entropy(std::string_view class_name);
 
 /// A ForCausalLM's own, or what Liger, the chunks or cut_cross_entropy put in its place.
