@@ -3,7 +3,7 @@
 // that later answers know by a name; oometer.FAMILY.wasm, one for each family of models, oometer.graph.wasm and oometer.importers.wasm.
 
 /** The rest is several files, for none to be too large; who takes it loads all of them. */
-export const OF_REST = ["rest", "advice", "distributed", "generation", "job", "kit", "loops", "ops", "optimizers", "peft", "presets"];
+export const OF_REST = ["rest", "advice", "distributed", "generation", "job", "kit", "loops", "nn", "ops", "optimizers", "peft", "presets"];
 
 /** Thrown out of an answer that needs another part. The core it was asked of is spent: what that answer held is not freed. */
 export class PartNeeded extends Error {

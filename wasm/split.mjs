@@ -14,7 +14,7 @@ const binaryen = (tool, ...given) => run(join(tools, tool), ...FEATURES, ...give
 const lines = (text) => text.trimEnd().split("\n");
 const rest = "rest";
 /** Folders of core whose functions, but for those of first answers, are a part of their own. */
-const ROOMS = ["advice", "distributed", "generation", "graph", "importers", "job", "models/kit", "ops", "peft", "time", "train/loops", "train/optimizers"];
+const ROOMS = ["advice", "distributed", "generation", "graph", "importers", "job", "models/kit", "nn", "ops", "peft", "time", "train/loops", "train/optimizers"];
 
 // --- which function belongs where --------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ std::string estimate_of_states(const Job& job, const Log& log, const Report& rep
 }
 
 /// Unified memory is neither the GPU's nor the host's alone.
-std::string paged_states(std::int64_t host_bytes) {
+[[gnu::noinline]] std::string paged_states(std::int64_t host_bytes) {
   return "Paged optimizer: " + gibibytes(host_bytes) +
          " of states are in unified memory, counted here as host memory. During the optimizer step they are paged into "
          "free GPU memory and evicted when something else needs it: without enough free memory the step gets slower, "

@@ -55,6 +55,15 @@ ModelChoice read_graph_model(ConfigReader& reader, const json& given) {
   return model;
 }
 
+[[gnu::noinline]] void leave_out_quantization(ConfigReader& config) {
+  config.ignore({"quantization_config"});
+  config.findings().unmodelled.push_back(
+      {config.pointer_to("quantization_config") +
+           ": weights that are loaded quantized are not supported yet, and are counted as training.precision says; "
+           "4-bit weights of bitsandbytes are set in training.quantization",
+       Effect::less});
+}
+
 }  // namespace
 
 std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework, bool scores) {
@@ -102,14 +111,8 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
   if (reader.ok()) {
     ConfigReader config_reader(&config, reader.pointer_to("config"), Mode::lenient, reader.findings());
     if (const json* quantization = config_reader.find("quantization_config");
-        quantization && quantization->is_object() && !quantization->empty()) {
-      config_reader.ignore({"quantization_config"});
-      reader.findings().unmodelled.push_back(
-          {config_reader.pointer_to("quantization_config") +
-               ": weights that are loaded quantized are not supported yet, and are counted as training.precision says; "
-               "4-bit weights of bitsandbytes are set in training.quantization",
-           Effect::less});
-    }
+        quantization && quantization->is_object() && !quantization->empty())
+      leave_out_quantization(config_reader);
     model.config = read_model_config(config_reader, framework);
   }
   if (!model.given_name.empty()) model.name = model.given_name;

@@ -324,6 +324,55 @@ void refuse_adapted_parameters(ConfigReader& reader, const char* key) {
 
 }  // namespace
 
+[[gnu::noinline]] void check_bitsandbytes(ConfigReader& reader, const ParallelConfig& config) {
+  if (config.strategy == Strategy::deepspeed || config.fsdp.cpu_offload)
+    reader.fail_found("strategy", "not-modelled",
+                      "bitsandbytes' optimizers are not supported yet with deepspeed, or with FSDP's cpu_offload; "
+                      "expected none, ddp or fsdp1, or one of torch's implementations");
+  else if (config.strategy == Strategy::fsdp2)
+    reader.fail_found("strategy", "inconsistent",
+                      "bitsandbytes' optimizers stop at FSDP2's DTensors (\"does not have a sharding strategy "
+                      "registered\"); expected fsdp1, or one of torch's implementations");
+}
+
+[[gnu::noinline]] void check_segments_on_shards(ConfigReader& reader, const Job& job) {
+  for (const StackSegments& stack : job.training.checkpointing.segments)
+    if (std::any_of(stack.segments.begin(), stack.segments.end(),
+                    [](const CheckpointSegment& segment) { return segment.end - segment.begin > 1; }))
+      reader.fail_found(
+          "strategy", "not-modelled",
+          "checkpointed regions of several blocks under FSDP are not supported yet; expected single blocks in "
+          "training.activation_checkpointing.segments");
+}
+
+[[gnu::noinline]] void refuse_autocast(ConfigReader& reader) {
+  reader.fail("strategy", "inconsistent",
+              "found deepspeed with autocast in training.precision; the engine keeps the weights in half precision and "
+              "does not autocast; expected bf16 or fp16");
+}
+
+[[gnu::noinline]] void check_stage_3(ConfigReader& reader, const Job& job) {
+  const ModelTraits& traits = job.model.config.traits();
+  const TrainingConfig& training = job.training;
+  const char* const key = reader.has("zero_stage") ? "zero_stage" : "ds_config";
+  if (const auto refusal = traits.refusal(Feature::zero3)) reader.fail_found("strategy", refusal->code, refusal->why);
+  if (!reader.ok()) return;
+  if (traits.has_experts && job.runtime.deepspeed < Version{0, 19, 0})
+    reader.fail("strategy", "not-modelled",
+                "found experts under ZeRO-3 with DeepSpeed before 0.19, which is not supported yet; expected "
+                "runtime.deepspeed 0.19.8, or stage 2");
+  else if (training.lora && !training.lora->target_parameters.empty())
+    refuse_adapted_parameters(reader, key);
+  else if (training.cut_cross_entropy)
+    reader.fail_found("strategy", "not-modelled",
+                      "found ZeRO-3 and training.cut_cross_entropy, which gathers the head by itself in backward; this "
+                      "is not supported yet: leave one of them out");
+  else if (!training.checkpointing.segments.empty())
+    reader.fail(key, "not-modelled",
+                "found stage 3 with chosen checkpoints, which are not supported yet under ZeRO-3; expected stage 2, or "
+                "training.activation_checkpointing without segments");
+}
+
 Parallel read_parallel(ConfigReader reader, const Job& job) {
   const ModelTraits& traits = job.model.config.traits();
   Parallel parallel;
@@ -355,13 +404,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     if (job.runtime.torch < Version{2, 15, 0})
       reader.fail_found("strategy", "not-modelled",
                         "FSDP is supported with torch 2.15 only; expected ddp or deepspeed");
-    for (const StackSegments& stack : job.training.checkpointing.segments)
-      if (std::any_of(stack.segments.begin(), stack.segments.end(),
-                      [](const CheckpointSegment& segment) { return segment.end - segment.begin > 1; }))
-        reader.fail_found(
-            "strategy", "not-modelled",
-            "checkpointed regions of several blocks under FSDP are not supported yet; expected single blocks in "
-            "training.activation_checkpointing.segments");
+    check_segments_on_shards(reader, job);
   } else if (reader.has("fsdp")) {
     reader.fail_found("fsdp", "inconsistent", "only \"fsdp1\" and \"fsdp2\" read it: leave it out or set the strategy");
   }
@@ -387,16 +430,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "Axolotl's kernels of adapters under it are not supported yet; expected none or ddp");
-  if (job.training.optimizer.is_bitsandbytes()) {
-    if (deepspeed || config.fsdp.cpu_offload)
-      reader.fail_found("strategy", "not-modelled",
-                        "bitsandbytes' optimizers are not supported yet with deepspeed, or with FSDP's cpu_offload; "
-                        "expected none, ddp or fsdp1, or one of torch's implementations");
-    else if (fsdp && config.strategy == Strategy::fsdp2)
-      reader.fail_found("strategy", "inconsistent",
-                        "bitsandbytes' optimizers stop at FSDP2's DTensors (\"does not have a sharding strategy "
-                        "registered\"); expected fsdp1, or one of torch's implementations");
-  }
+  if (job.training.optimizer.is_bitsandbytes()) check_bitsandbytes(reader, config);
   if (const OptimizerConfig& optimizer = job.training.optimizer;
       config.strategy != Strategy::none && !runs_on_several(optimizer, config.strategy))
     reader.fail("strategy", "not-modelled",
@@ -409,11 +443,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     const std::int64_t hidden_size = traits.hidden_size;
     const Precision precision = job.training.precision;
     if (stage) check_stage(reader, "zero_stage", *stage);
-    if (autocast_dtype(precision)) {
-      reader.fail("strategy", "inconsistent",
-                  "found deepspeed with autocast in training.precision; the engine keeps the weights in half precision "
-                  "and does not autocast; expected bf16 or fp16");
-    }
+    if (autocast_dtype(precision)) refuse_autocast(reader);
     if (const json* given = reader.find("ds_config")) {
       parallel.ds_config_json = given->is_object() ? given->dump() : "";
       ConfigReader ds = reader.object("ds_config");
@@ -442,26 +472,8 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                   "found stage " + std::to_string(config.deepspeed.zero_stage) +
                       "; DeepSpeed 0.19 fails at a scalar parameter such as " + traits.class_name + "'s " +
                       traits.scalar_parameter + "; expected stage 3 or another strategy");
-    if (const auto refusal = config.deepspeed.zero_stage == 3 ? traits.refusal(Feature::zero3) : std::nullopt)
-      reader.fail_found("strategy", refusal->code, refusal->why);
-    if (config.deepspeed.zero_stage == 3 && traits.has_experts && job.runtime.deepspeed < Version{0, 19, 0} &&
-        reader.ok())
-      reader.fail("strategy", "not-modelled",
-                  "found experts under ZeRO-3 with DeepSpeed before 0.19, which is not supported yet; expected "
-                  "runtime.deepspeed 0.19.8, or stage 2");
-    const TrainingConfig& training = job.training;
-    if (config.deepspeed.zero_stage == 3 && adapts_parameters && reader.ok())
-      refuse_adapted_parameters(reader, reader.has("zero_stage") ? "zero_stage" : "ds_config");
-    if (config.deepspeed.zero_stage == 3 && training.cut_cross_entropy && reader.ok())
-      reader.fail_found(
-          "strategy", "not-modelled",
-          "found ZeRO-3 and training.cut_cross_entropy, which gathers the head by itself in backward; this "
-          "is not supported yet: leave one of them out");
-    if (training.loop.is_trainer() && reader.ok()) check_under_trainer(reader, config.deepspeed, job);
-    if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())
-      reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",
-                  "found stage 3 with chosen checkpoints, which are not supported yet under ZeRO-3; expected stage 2, "
-                  "or training.activation_checkpointing without segments");
+    if (config.deepspeed.zero_stage == 3) check_stage_3(reader, job);
+    if (job.training.loop.is_trainer() && reader.ok()) check_under_trainer(reader, config.deepspeed, job);
   }
   reader.finish();
   return parallel;

@@ -456,19 +456,26 @@ void check_cut_cross_entropy(ConfigReader& training, const TrainingConfig& so_fa
                         "it is modelled with transformers 5: leave it out, or set runtime.transformers");
 }
 
+[[gnu::noinline]] void leave_out_compilation(ConfigReader& training) {
+  training.findings().unmodelled.push_back(
+      {training.pointer_to("torch_compile") +
+           ": answered as the eager run. A compiled one mostly keeps less for backward; its CUDA graphs keep a pool of "
+           "their own",
+       Effect::either});
+}
+
+[[gnu::noinline]] void leave_out_fp8(ConfigReader& training) {
+  training.findings().unmodelled.push_back({training.pointer_to("fp8") +
+                                                ": answered as products in 16 bits. What backward keeps of their "
+                                                "inputs takes half of that in fp8; copies of "
+                                                "the weights in fp8 take half of theirs besides",
+                                            Effect::either});
+}
+
 /// What a job asks for and is answered without.
 void check_left_out(ConfigReader& training) {
-  std::vector<Unmodelled>& unmodelled = training.findings().unmodelled;
-  if (training.boolean("torch_compile", false))
-    unmodelled.push_back({training.pointer_to("torch_compile") +
-                              ": answered as the eager run. A compiled one mostly keeps less for backward; its CUDA "
-                              "graphs keep a pool of their own",
-                          Effect::either});
-  if (training.boolean("fp8", false))
-    unmodelled.push_back({training.pointer_to("fp8") +
-                              ": answered as products in 16 bits. What backward keeps of their inputs takes half of "
-                              "that in fp8; copies of the weights in fp8 take half of theirs besides",
-                          Effect::either});
+  if (training.boolean("torch_compile", false)) leave_out_compilation(training);
+  if (training.boolean("fp8", false)) leave_out_fp8(training);
 }
 
 /// Only adapters of some kinds are trained beside quantized weights.
@@ -637,6 +644,13 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
               "supported yet; expected another precision");
 }
 
+[[gnu::noinline]] void refuse_adapted_experts(ConfigReader& training) {
+  training.fail_found("liger", "inconsistent",
+                      "Liger's experts fail at peft's ParamWrapper (\"object has no attribute 'hidden_dim'\"), which "
+                      "the targets of lora "
+                      "put around them; expected {\"swiglu\": false}, or names of attention's layers");
+}
+
 [[gnu::noinline]] void check_lora_kernels(ConfigReader& training, const TrainingConfig& so_far,
                                           const ModelConfig& model) {
   const LoraConfig& lora = *so_far.lora;
@@ -761,10 +775,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   if (reader.has("liger")) training.liger = read_liger(reader, training.loop, model, runtime);
   if (training.liger.swiglu && model.traits().liger.experts && training.lora &&
       !training.lora->target_parameters.empty())
-    reader.fail_found(
-        "liger", "inconsistent",
-        "Liger's experts fail at peft's ParamWrapper (\"object has no attribute 'hidden_dim'\"), which the "
-        "targets of lora put around them; expected {\"swiglu\": false}, or names of attention's layers");
+    refuse_adapted_experts(reader);
   check_cross_entropy_chunks(reader, training, model, runtime);
   check_cut_cross_entropy(reader, training, model, runtime);
   check_left_out(reader);

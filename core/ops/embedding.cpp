@@ -35,6 +35,13 @@ bool adds_partials_in_place(const Device& device, std::int64_t max_partials, std
   return kPartialsPerBlock * blocks < max_partials && blocks < kBlocksPerMultiprocessor * device.sm_count;
 }
 
+[[gnu::noinline]] void add_partials(const Tensor& grad_weight, std::int64_t max_partials) {
+  Context& context = grad_weight.context();
+  const Tensor segment_of_partial = indices_like(context, max_partials);
+  if (is_half(grad_weight.dtype()))
+    const Tensor sums = empty(context, Op::embedding_dense_backward, grad_weight.sizes(), DType::float32);
+}
+
 /// embedding_backward_cuda_kernel: rows of the gradient are summed by segments of the sorted indices, of which there
 /// are `count`.
 Tensor sum_segments(const Tensor& grad, std::int64_t count, std::int64_t rows, std::int64_t columns, bool of_bags) {
@@ -53,10 +60,9 @@ Tensor sum_segments(const Tensor& grad, std::int64_t count, std::int64_t rows, s
   { const Workspace scan(context, op, cub_scan_bytes(max_segments)); }
   const Tensor partial_count = indices_like(context, 1);
   const Tensor partial_segment_offset = indices_like(context, max_partials);
-  if (!of_bags && adds_partials_in_place(context.device, max_partials, max_segments, columns)) {
-    const Tensor segment_of_partial = indices_like(context, max_partials);
-    if (is_half(dtype)) const Tensor sums = empty(context, op, {rows, columns}, DType::float32);
-  } else
+  if (!of_bags && adds_partials_in_place(context.device, max_partials, max_segments, columns))
+    add_partials(grad_weight, max_partials);
+  else
     const Tensor sums = empty(context, op, {max_partials, columns}, is_half(dtype) ? DType::float32 : dtype);
   return grad_weight;
 }

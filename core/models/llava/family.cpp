@@ -1,6 +1,7 @@
 #include "models/family.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string_view>
 
 #include "models/llava/llava.h"
@@ -45,6 +46,25 @@ void add_traits_of_1_5(const LlavaConfig& c, ModelTraits& t) {
              "a config.json of the original LLaVA code; expected {\"framework\": \"llava\"}");
 }
 
+/// Classes that were not compared with everything that LLaVA can be asked.
+[[gnu::noinline]] void refuse(ModelTraits& t, std::initializer_list<Feature> features) {
+  for (const Feature feature : features)
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+}
+
+/// Several images of a sample are brought to one tile each.
+[[gnu::noinline]] void add_traits_of_onevision(ModelTraits& t) {
+  t.max_images = 1;
+  t.images_why = "several images of a sample are brought to one tile each, which is not supported yet";
+  t.no_split_modules = {};
+  refuse(t, {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images});
+}
+
+[[gnu::noinline]] void add_traits_of_next_video(ModelTraits& t) {
+  refuse(t, {Feature::fsdp, Feature::packing, Feature::image_preferences, Feature::headinfer, Feature::quantized_cache,
+             Feature::turn_images});
+}
+
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<LlavaConfig>();
   ModelTraits t = vision_language_traits(c.of->class_name, c);
@@ -58,17 +78,8 @@ ModelTraits traits(const FamilyConfig& config) {
     tokens = c.anyres(c.vision.image_size, c.vision.image_size).tokens;
   }
   t.default_sequence_length = std::max(t.default_sequence_length, tokens);
-  if (c.is_onevision()) {
-    t.max_images = 1;
-    t.images_why = "several images of a sample are brought to one tile each, which is not supported yet";
-    t.no_split_modules = {};
-    for (const Feature feature : {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
-      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  }
-  if (c.of == &kLlavaNextVideo)
-    for (const Feature feature : {Feature::fsdp, Feature::packing, Feature::image_preferences, Feature::headinfer,
-                                  Feature::quantized_cache, Feature::turn_images})
-      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.is_onevision()) add_traits_of_onevision(t);
+  if (c.of == &kLlavaNextVideo) add_traits_of_next_video(t);
   if (c.sees_videos())
     t.oldest_transformers = {5, 23, 0};
   else if (c.is_next() || c.has_siglip())
