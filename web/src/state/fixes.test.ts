@@ -19,6 +19,12 @@ it('says in the form’s words what one setting does, and in the core’s what s
   expect(wordsOf(START, trouble(['Use one GPU', one]))).toEqual(['Use one GPU and continue']);
 });
 
+it('offers once what two changes come to', () => {
+  const none: Setup = { ...START, parallel: 'none' };
+  const given = trouble(['Use one GPU', { parallel: { data: 1 } }], ['Run one process', { parallel: { data: 1 } }]);
+  expect(wordsOf(none, given)).toEqual(['Set GPUs to 1 and continue']);
+});
+
 it('goes back to a plain loop, and leaves the rest', () => {
   const setup: Setup = { ...START, loop: 'transformers.Trainer', saved: 'pinned' };
   const [fix] = fixesOf(trouble(['Run a plain loop', { training: { loop: null } }]), setup, llava, null);

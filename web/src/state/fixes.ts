@@ -44,5 +44,6 @@ export function fixesOf(trouble: Trouble, setup: Setup, model: Model, last: Resu
       key,
     }));
   });
-  return said.slice(0, MOST);
+  // Two changes may come to the same one of the form.
+  return said.filter(({ words }, i) => said.findIndex((one) => one.words === words) === i).slice(0, MOST);
 }
