@@ -29,7 +29,7 @@ class LossFunction {
   Tensor num_items_in_batch;
   /// Labels of the next batch that are not -100, after the shift, where a kernel leaves the others out; 0: all.
   std::int64_t scored = 0;
-  bool wants_plain_head = false;  ///< of hidden states it takes those whose logits nothing scales or caps
+  bool wants_plain_head = false;  ///< it takes hidden states, scaled where the class scales its logits
   /// `labels`: null where the loss has none. `attention_mask`: where the class hands it on (LLaVA up to 4.51).
   virtual Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor& attention_mask = {}) const = 0;
   /// The same with the head inside, for a kernel that makes no logits (Liger's). Null: it wants logits.

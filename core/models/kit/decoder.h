@@ -48,7 +48,7 @@ struct DecoderParts {
   MakeNorm norm;                                          ///< makes the last norm; its forward
   std::function<Tensor(const Tensor& embeddings)> scale;  ///< of what embed_tokens gives, before anything else
   std::function<Tensor(Tensor logits)> logits;            ///< of what lm_head gives, before the loss
-  /// Of what Liger's loss gets in the logits' place, where `logits` scales these. Null: nothing, or another loss.
+  /// Of what a loss that wants_plain_head gets in the logits' place, where `logits` scales these. Null: nothing.
   std::function<Tensor(const Tensor& hidden_states)> fused_states;
   std::function<int(std::size_t layer)> kind;  ///< layers of one do the same; none: those with the same window
   /// What the layers get of the embeddings, which stay bound (AfmoeModel); null: they themselves.
