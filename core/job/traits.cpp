@@ -149,8 +149,12 @@ class TraitsWriter {
   }
 
   void strategies() {
-    if (!can(Feature::fsdp))
-      choose("/parallel/strategy", can(Feature::deepspeed) ? Names{"none", "ddp", "deepspeed"} : Names{"none", "ddp"});
+    // A stage without a ds_config has "auto", which is made of the hidden size.
+    const bool takes_stages = can(Feature::deepspeed) && traits_.hidden_size != 0;
+    Names names = {"none", "ddp"};
+    if (takes_stages) names.push_back("deepspeed");
+    if (can(Feature::fsdp)) names.insert(names.end(), {"fsdp1", "fsdp2"});
+    if (names.size() < 5) choose("/parallel/strategy", names);
     const bool has_scalar = *traits_.scalar_parameter != '\0';  // at which all stages but the third stop
     if (!can(Feature::deepspeed) || (can(Feature::zero3) && !has_scalar)) return;
     json_.key("/parallel/zero_stage");
