@@ -101,10 +101,10 @@ struct BeitLayer {
   ModuleId module;
 };
 
-class Beit : public ImageModel {
+class Beit : public PooledImageModel {
  public:
   Beit(Context& context, const BeitConfig& c, const DataConfig& data, const ModelOptions& options)
-      : ImageModel(context, c, data, options), checkpointing_(options.checkpointing) {
+      : PooledImageModel(context, c, data, options), checkpointing_(options.checkpointing) {
     const Builder model = c.classifies ? root_.child("beit", c.names->model) : root_;
     model_ = model.module;
     embeddings_ = VitEmbeddings(model.child("embeddings", c.names->embeddings), c, options);
@@ -118,20 +118,12 @@ class Beit : public ImageModel {
     const Builder pooler = model.child("pooler", "BeitPooler");
     pooler_ = pooler.module;
     if (c.use_mean_pooling) pooler_layernorm_.emplace(pooler.child("layernorm", "LayerNorm"), c.hidden_size);
-    if (c.classifies)
-      classifier_ = Linear(root_.child("classifier", "Linear", Modality::none), c.hidden_size, c.num_labels, true);
-  }
-
-  ModelOutputs forward(const ModelInputs& inputs) override {
-    Tensor pooled_output;
-    Tensor sequence_output = model_forward(inputs.pixel_values, pooled_output);
-    if (!config_.classifies) return {{}, std::move(pooled_output), {std::move(sequence_output)}};
-    return classified(classifier_(pooled_output), inputs);
+    make_classifier();
   }
 
  private:
   // BeitModel.forward
-  Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const {
+  Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const override {
     ModuleCall call(context_, model_);
     const Tensor pixel_values = call.argument(argument);
     check_pixels(pixel_values, embeddings_.projection.weight);
@@ -161,7 +153,6 @@ class Beit : public ImageModel {
   std::vector<BeitLayer> layers_;
   BlockStack blocks_;
   std::optional<LayerNorm> layernorm_, pooler_layernorm_;
-  Linear classifier_;
   ModuleId model_ = 0, pooler_ = 0;
 };
 

@@ -122,10 +122,10 @@ struct ConvNextStage {
   ModuleId module;
 };
 
-class ConvNext : public ImageModel {
+class ConvNext : public PooledImageModel {
  public:
   ConvNext(Context& context, const ConvNextConfig& c, const DataConfig& data, const ModelOptions& options)
-      : ImageModel(context, c, data, options) {
+      : PooledImageModel(context, c, data, options) {
     accepts_loss_kwargs = !c.classifies;
     const Builder model = c.classifies ? root_.child(c.classes->base, c.classes->model) : root_;
     model_ = model.module;
@@ -143,20 +143,12 @@ class ConvNext : public ImageModel {
       before += c.depths[i];
     }
     layernorm_ = LayerNorm(model.child("layernorm", "LayerNorm"), c.hidden_size);
-    if (c.classifies)
-      classifier_ = Linear(root_.child("classifier", "Linear", Modality::none), c.hidden_size, c.num_labels, true);
-  }
-
-  ModelOutputs forward(const ModelInputs& inputs) override {
-    Tensor pooled_output;
-    Tensor last_hidden_state = model_forward(inputs.pixel_values, pooled_output);
-    if (!config_.classifies) return {{}, std::move(pooled_output), {std::move(last_hidden_state)}};
-    return classified(classifier_(pooled_output), inputs);
+    make_classifier();
   }
 
  private:
   // ConvNextModel.forward
-  Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const {
+  Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const override {
     ModuleCall call(context_, model_);
     const Tensor embedding_output = embeddings_of(call.argument(argument));
     Tensor last_hidden_state = encode(embedding_output);
@@ -188,7 +180,6 @@ class ConvNext : public ImageModel {
   LayerNorm embeddings_norm_;
   std::vector<ConvNextStage> stages_;
   LayerNorm layernorm_;
-  Linear classifier_;
   ModuleId model_ = 0, embeddings_module_ = 0, encoder_ = 0;
 };
 

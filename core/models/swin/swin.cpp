@@ -303,10 +303,10 @@ struct SwinStage {
   ModuleId module;
 };
 
-class Swin : public ImageModel {
+class Swin : public PooledImageModel {
  public:
   Swin(Context& context, const SwinConfig& c, const DataConfig& data, const ModelOptions& options)
-      : ImageModel(context, c, data, options) {
+      : PooledImageModel(context, c, data, options) {
     const Builder model = c.classifies ? root_.child("swin", c.names->model) : root_;
     model_ = model.module;
     embeddings_ = SwinEmbeddings(model.child("embeddings", c.names->embeddings), c);
@@ -316,20 +316,12 @@ class Swin : public ImageModel {
     for (std::size_t i = 0; i < c.depths.size(); ++i)
       layers_.emplace_back(encoder.child("layers", "SwinStage", static_cast<std::int32_t>(i)), c, i, options);
     layernorm_ = LayerNorm(model.child("layernorm", "LayerNorm"), c.hidden_size);
-    if (c.classifies)
-      classifier_ = Linear(root_.child("classifier", "Linear", Modality::none), c.hidden_size, c.num_labels, true);
-  }
-
-  ModelOutputs forward(const ModelInputs& inputs) override {
-    Tensor pooled_output;
-    Tensor sequence_output = model_forward(inputs.pixel_values, pooled_output);
-    if (!config_.classifies) return {{}, std::move(pooled_output), {std::move(sequence_output)}};
-    return classified(classifier_(pooled_output), inputs);
+    make_classifier();
   }
 
  private:
   // SwinModel.forward
-  Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const {
+  Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const override {
     ModuleCall call(context_, model_);
     const Tensor embedding_output = embeddings_(call.argument(argument));
     const Tensor last_hidden_state = encode(embedding_output);
@@ -356,7 +348,6 @@ class Swin : public ImageModel {
   SwinEmbeddings embeddings_;
   std::vector<SwinStage> layers_;
   LayerNorm layernorm_;
-  Linear classifier_;
   ModuleId model_ = 0, encoder_ = 0;
 };
 

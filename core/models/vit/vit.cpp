@@ -214,6 +214,19 @@ ModelOutputs ImageModel::classified(Tensor logits, const ModelInputs& inputs) co
   return outputs;
 }
 
+void PooledImageModel::make_classifier() {
+  if (config_.classifies)
+    classifier_ =
+        Linear(root_.child("classifier", "Linear", Modality::none), config_.hidden_size, config_.num_labels, true);
+}
+
+ModelOutputs PooledImageModel::forward(const ModelInputs& inputs) {
+  Tensor pooled_output;
+  Tensor last_hidden_state = model_forward(inputs.pixel_values, pooled_output);
+  if (!config_.classifies) return {{}, std::move(pooled_output), {std::move(last_hidden_state)}};
+  return classified(classifier_(pooled_output), inputs);
+}
+
 namespace {
 
 class Vit : public ImageModel {

@@ -146,6 +146,20 @@ class ImageModel : public Model {
   Builder root_;
 };
 
+/// A model whose forward ends in a pooler, and its ForImageClassification, whose head reads that.
+class PooledImageModel : public ImageModel {
+ public:
+  ModelOutputs forward(const ModelInputs& inputs) override;
+
+ protected:
+  using ImageModel::ImageModel;
+  void make_classifier();
+  /// XModel.forward: the last hidden state.
+  virtual Tensor model_forward(const Tensor& pixel_values, Tensor& pooled_output) const = 0;
+
+  Linear classifier_;
+};
+
 /// For a class that gives pixel_values to its convolution as they are: the error where that would not take them.
 void check_pixels(const Tensor& pixel_values, const Tensor& weight);
 
