@@ -9,6 +9,7 @@
 #include "ops/integers.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
+#include "ops/put_row.h"
 #include "ops/vision.h"
 #include "tensor/kernel.h"
 #include "tensor/node.h"
@@ -39,6 +40,13 @@ std::int64_t spec_augmented_states(std::int64_t states, double mask_prob, std::i
   const auto drawn =
       static_cast<std::int64_t>(mask_prob * static_cast<double>(states) / static_cast<double>(mask_length) + 0.5);
   return std::min(std::max(drawn, min_masks), states / mask_length) * mask_length;
+}
+
+Tensor apply_spec_augment(const Tensor& hidden_states, const Tensor& masked_spec_embed, std::int64_t masked) {
+  const std::int64_t batch = hidden_states.size(0), states = hidden_states.size(1);
+  const Tensor mask_time_indices = empty(hidden_states.context(), Op::to_copy, {batch, states}, DType::boolean);
+  const Tensor value = to(masked_spec_embed, hidden_states.dtype());
+  return put_row_in_place(hidden_states, mask_time_indices, value, batch * masked);
 }
 
 Error too_few_states(std::int64_t least, std::int64_t samples) {

@@ -27,6 +27,10 @@ struct Wav2Vec2FeedForward {
 std::int64_t spec_augmented_states(std::int64_t states, double mask_prob, std::int64_t mask_length,
                                    std::int64_t min_masks);
 
+/// _mask_hidden_states, in training, once the spans are drawn: hidden_states [b, s, h], of which so many a sample are
+/// masked.
+Tensor apply_spec_augment(const Tensor& hidden_states, const Tensor& masked_spec_embed, std::int64_t masked);
+
 /// Of a clip that makes fewer states than `least`, which `samples` make.
 Error too_few_states(std::int64_t least, std::int64_t samples);
 

@@ -15,7 +15,6 @@
 #include "ops/integers.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
-#include "ops/put_row.h"
 #include "ops/vision.h"
 #include "tensor/node.h"
 
@@ -556,12 +555,9 @@ class ForCTC : public Model {
 
   // _mask_hidden_states
   Tensor mask_hidden_states(const Tensor& hidden_states, const Tensor& attention_mask) const {
-    const std::int64_t batch = hidden_states.size(0), states = hidden_states.size(1);
     if (attention_mask && config_.names->spans_know_padding)
       const Tensor input_lengths = reduce(Op::sum, attention_mask, {1}, false, DType::int64);
-    const Tensor mask_time_indices = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
-    const Tensor value = to(masked_spec_embed_, hidden_states.dtype());
-    return put_row_in_place(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
+    return apply_spec_augment(hidden_states, masked_spec_embed_, config_.masked_states(hidden_states.size(1)));
   }
 
   // What forward hands ForCTCLoss.

@@ -16,7 +16,6 @@
 #include "ops/integers.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
-#include "ops/put_row.h"
 #include "ops/vision.h"
 
 /// Names and order of steps are the modeling file's.
@@ -353,13 +352,10 @@ class Wav2Vec2BertForCTC final : public Model {
 
   // _mask_hidden_states
   Tensor mask_hidden_states(const Tensor& hidden_states, const Tensor& attention_mask) const {
-    const std::int64_t batch = hidden_states.size(0), states = hidden_states.size(1);
     { const Tensor input_lengths = attended(attention_mask); }
-    const Tensor mask_time_indices = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
-    const Tensor value = to(masked_spec_embed_, hidden_states.dtype());
-    return put_row_in_place(hidden_states, mask_time_indices, value,
-                            batch * spec_augmented_states(states, config_.mask_time_prob, config_.mask_time_length,
-                                                          config_.mask_time_min_masks));
+    const std::int64_t masked = spec_augmented_states(hidden_states.size(1), config_.mask_time_prob,
+                                                      config_.mask_time_length, config_.mask_time_min_masks);
+    return apply_spec_augment(hidden_states, masked_spec_embed_, masked);
   }
 
   Context& context_;
