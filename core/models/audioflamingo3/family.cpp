@@ -11,6 +11,7 @@
 #include "models/sizes.h"
 #include "models/vision_language.h"
 #include "models/voxtral/voxtral.h"
+#include "rounding.h"
 
 namespace oometer {
 
@@ -20,16 +21,14 @@ constexpr std::int64_t kHop = 160;  ///< samples of a frame, at 16 kHz (WhisperF
 
 std::int64_t samples(double seconds) { return static_cast<std::int64_t>(std::llround(seconds * 16'000)); }
 
-std::int64_t rounded_up(std::int64_t length, std::int64_t unit) { return (length + unit - 1) / unit; }
-
 }  // namespace
 
 std::int64_t AudioFlamingo3Config::windows(double seconds) const {
-  return std::max<std::int64_t>(rounded_up(samples(seconds), kHop * audio.frames()), 1);
+  return std::max<std::int64_t>(divide_up(samples(seconds), kHop * audio.frames()), 1);
 }
 
 std::int64_t AudioFlamingo3Config::frames(double seconds) const {
-  return std::max<std::int64_t>(rounded_up(samples(seconds), kHop), 1);
+  return std::max<std::int64_t>(divide_up(samples(seconds), kHop), 1);
 }
 
 std::int64_t AudioFlamingo3Config::last_states(double seconds) const {
