@@ -1,4 +1,5 @@
 #include "config/reader.h"
+#include "models/kit/layer_norm_layer.h"
 #include "models/kit/text_family.h"
 
 /// transformers 5.23, models/jais2/modeling_jais2.py: Llama with LayerNorm and Nemotron's MLP.
@@ -31,15 +32,7 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), torch_layer_norm, {c.hidden_size}, true);
-  };
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
-  layer->mlp = PlainMLP(builder.child("mlp", kNames.mlp), c, "up_proj", "down_proj", c.mlp_bias);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return layer_norm_layer(builder, c, options, "up_proj", "down_proj");
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
