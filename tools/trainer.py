@@ -231,9 +231,10 @@ def data_of(spec: Spec) -> dict[str, Any]:
     if data.get("labels") == "completion":
         out["scored"] = "completion"
     arguments = spec["loop"].get("args", {})
-    if arguments.get("eval_strategy", "no") != "no" and full:
-        size = arguments.get("per_device_eval_batch_size", 8)
-        out["evaluation"] = {"lengths": {"batches": [[lengths[0][0]] * size] * spec["loop"].get("eval_batches", 2)}}
+    if arguments.get("eval_strategy", "no") != "no" and lengths:
+        size, count = arguments.get("per_device_eval_batch_size", 8), spec["loop"].get("eval_batches", 2)
+        every = [n for row in lengths for n in row]
+        out["evaluation"] = {"lengths": {"batches": [[every[(i * size + j) % len(every)] for j in range(size)] for i in range(count)]}}
     if data.get("pixel"):
         tiled = len(data["pixel"]) == 4 and not data.get("flat_pixel")
         out["images_per_sample"] = 1

@@ -370,7 +370,8 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
     sparse_mask = without(attention_mask, index_mask);
   }
   AttentionOutputs attention =
-      attention_forward(call, query_states, inputs.key, inputs.value, sparse_mask ? sparse_mask : attention_mask);
+      attention_forward(call, query_states, inputs.key, inputs.value, sparse_mask ? sparse_mask : attention_mask,
+                        {positions.position_ids, positions.rows, positions.cu_seq_lens});
   Tensor gate;
   if (c.names->its.gates_heads) {
     gate = g_proj(hidden_states);

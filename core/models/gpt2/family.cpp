@@ -106,6 +106,7 @@ class GPT2LMHeadModel : public PositionedLM {
     hidden_states = dropout(hidden_states, drop_);
     PositionEmbeddings positions;
     positions.position_ids = with_positions.position_ids;
+    positions.rows = given.rows;
     hidden_states = run_layers(std::move(hidden_states), positions, mask);
     return language_model_.norm(hidden_states);
   }

@@ -189,6 +189,7 @@ class OPTForCausalLM : public PositionedLM {
     if (project_in_.weight) inputs_embeds = project_in_(inputs_embeds);
     PositionEmbeddings positions;
     positions.position_ids = position_ids;
+    positions.rows = given.rows;
     Tensor hidden_states = add(inputs_embeds, pos_embeds);
     hidden_states = run_layers(std::move(hidden_states), positions, mask);
     if (language_model_.norm) hidden_states = language_model_.norm(hidden_states);

@@ -60,12 +60,12 @@ void HfTrainer::train() {
   strategy_.scale_wrt_gas = false;
   context_.autocast.dtype = autocast_dtype(training_.precision).value_or(DType::bfloat16);
   tr_loss_ = empty(context_, Op::to_copy, {}, DType::float32, Role::buffer);
-  // What happens after many steps happens here after the second.
   const auto micro_steps = training_.gradient_accumulation_steps;
   const int steps = static_cast<int>(micro_batches_.empty() ? args_.steps(training_.optimizer.steps())
                                                             : std::ssize(micro_batches_) / micro_steps);
+  // What happens after many steps happens here after the second, and (DefaultFlowCallback) at the end.
   const auto is_time = [steps](int step, Every every, std::int64_t by_steps) {
-    return (every == Every::steps && by_steps == 1) || step == std::min(2, steps);
+    return (every == Every::steps && step % by_steps == 0) || step == std::min(2, steps) || step == steps;
   };
   for (int step = 1; step <= steps && !refused(); ++step) {
     run_step(step);
