@@ -72,11 +72,12 @@ struct AlbertAttention {
         call{.kind = options.attention, .dropout = c.attention_probs_dropout_prob},
         module(builder.module) {}
 
-  AttentionOutputs operator()(const Tensor& argument, const Tensor& attention_mask) const {
+  AttentionOutputs operator()(const Tensor& argument, const Tensor& attention_mask, const Rows* rows) const {
     ModuleCall self(argument.context(), module);
     const Tensor hidden_states = self.argument(argument);
     AttentionInputs states = project(hidden_states, query, key, value, attention_head_size, false);
-    AttentionOutputs attention = attend(call, 0, states, {}, attention_mask, eager_in_own_type);
+    AttentionOutputs attention =
+        attend(call, 0, states, {.cos = {}, .sin = {}, .rows = rows}, attention_mask, eager_in_own_type);
     attention.output = dense(attention.output);
     attention.output = dropout(attention.output, output_dropout);
     {
@@ -104,9 +105,9 @@ struct AlbertLayer {
         activation(c.hidden_act),
         module(builder.module) {}
 
-  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask) const {
+  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask, const Rows* rows) const {
     ModuleCall call(hidden_states.context(), module);
-    const AttentionOutputs attended = attention(call.argument(hidden_states), attention_mask);
+    const AttentionOutputs attended = attention(call.argument(hidden_states), attention_mask, rows);
     Tensor output = ffn(attended.output);
     output = activate(activation, output);
     output = ffn_output(output);
@@ -128,10 +129,11 @@ struct AlbertLayerGroup {
       albert_layers.emplace_back(builder.child("albert_layers", kNames.layer, i), c, options);
   }
 
-  Tensor operator()(const Tensor& argument, const Tensor& attention_mask) const {
+  Tensor operator()(const Tensor& argument, const Tensor& attention_mask, const Rows* rows) const {
     ModuleCall call(argument.context(), module);
     Tensor hidden_states = call.argument(argument);
-    for (const AlbertLayer& albert_layer : albert_layers) hidden_states = albert_layer(hidden_states, attention_mask);
+    for (const AlbertLayer& albert_layer : albert_layers)
+      hidden_states = albert_layer(hidden_states, attention_mask, rows);
     return call.result(hidden_states);
   }
 
@@ -167,8 +169,8 @@ struct AlbertModel {
       Tensor hidden_states = embedding_hidden_mapping_in(encode.argument(embedding_output));
       const std::int64_t groups = std::ssize(albert_layer_groups);
       for (std::int64_t i = 0; i < num_hidden_layers; ++i)
-        hidden_states = albert_layer_groups[static_cast<std::size_t>(i * groups / num_hidden_layers)](hidden_states,
-                                                                                                      attention_mask);
+        hidden_states = albert_layer_groups[static_cast<std::size_t>(i * groups / num_hidden_layers)](
+            hidden_states, attention_mask, inputs.rows);
       out.last_hidden_state = encode.result(hidden_states);
     }
     if (pooler.weight) {

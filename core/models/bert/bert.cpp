@@ -85,11 +85,13 @@ BertSelfAttention::BertSelfAttention(const Builder& builder, const BertConfig& c
       call{.kind = options.attention, .dropout = c.attention_probs_dropout_prob},
       module(builder.module) {}
 
-AttentionOutputs BertSelfAttention::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
+AttentionOutputs BertSelfAttention::operator()(const Tensor& hidden_in, const Tensor& attention_mask,
+                                               const Rows* rows) const {
   ModuleCall self(hidden_in.context(), module);
   const Tensor hidden_states = self.argument(hidden_in);
   AttentionInputs states = project(hidden_states, query, key, value, attention_head_size, false);
-  AttentionOutputs attention = attend(call, 0, states, {}, attention_mask, eager_in_own_type);
+  AttentionOutputs attention =
+      attend(call, 0, states, {.cos = {}, .sin = {}, .rows = rows}, attention_mask, eager_in_own_type);
   attention.output = self.result(attention.output);
   return attention;
 }
@@ -108,14 +110,14 @@ BertLayer::BertLayer(const Builder& builder, const BertConfig& c, const ModelOpt
                           c.hidden_dropout_prob);
 }
 
-Tensor BertLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
+Tensor BertLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask, const Rows* rows) const {
   Context& context = hidden_in.context();
   const ModuleScope scope(context, module);
   AttentionOutputs self_attention;  // the weights stay in `_` until the layer returns
   {
     ModuleCall call(context, attention.module);
     const Tensor hidden_states = call.argument(hidden_in);
-    self_attention = attention.self(hidden_states, attention_mask);
+    self_attention = attention.self(hidden_states, attention_mask, rows);
     self_attention.output = call.result(attention.output(self_attention.output, hidden_states));
   }
   const Tensor& attention_output = self_attention.output;
@@ -172,7 +174,9 @@ BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
   {
     ModuleCall encode(context, encoder);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask); };
+      return [&layer = layers[i], attention_mask, rows = inputs.rows](const Tensor& hidden) {
+        return layer(hidden, attention_mask, rows);
+      };
     };
     const Tensor hidden_states = encode.argument(embedding_output);
     out.last_hidden_state =

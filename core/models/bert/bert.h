@@ -38,7 +38,7 @@ struct BertEmbeddings {
 struct BertSelfAttention {
   BertSelfAttention() = default;
   BertSelfAttention(const Builder& builder, const BertConfig& config, const ModelOptions& options);
-  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask, const Rows* rows) const;
 
   Linear query, key, value;
   std::int64_t attention_head_size = 0;
@@ -49,7 +49,7 @@ struct BertSelfAttention {
 struct BertLayer {
   BertLayer() = default;
   BertLayer(const Builder& builder, const BertConfig& config, const ModelOptions& options);
-  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask, const Rows* rows) const;
 
   struct {
     BertSelfAttention self;

@@ -47,11 +47,12 @@ struct TransformerBlock {
     output_layer_norm = LayerNorm(builder.child("output_layer_norm", "LayerNorm"), dim);
   }
 
-  AttentionOutputs attend_to(const Tensor& argument, const Tensor& attention_mask) const {
+  AttentionOutputs attend_to(const Tensor& argument, const Tensor& attention_mask, const Rows* rows) const {
     ModuleCall self(argument.context(), attention);
     const Tensor hidden_states = self.argument(argument);
     AttentionInputs states = project(hidden_states, q_lin, k_lin, v_lin, head_dim, false);
-    AttentionOutputs outputs = attend(call, 0, states, {}, attention_mask, eager_in_own_type);
+    AttentionOutputs outputs =
+        attend(call, 0, states, {.cos = {}, .sin = {}, .rows = rows}, attention_mask, eager_in_own_type);
     outputs.output = self.result(out_lin(outputs.output));
     return outputs;
   }
@@ -64,9 +65,9 @@ struct TransformerBlock {
     return self.result(dropout(x, hidden_dropout));
   }
 
-  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask) const {
+  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask, const Rows* rows) const {
     const ModuleScope scope(hidden_states.context(), module);
-    AttentionOutputs attended = attend_to(hidden_states, attention_mask);  // the weights stay in `_`
+    AttentionOutputs attended = attend_to(hidden_states, attention_mask, rows);  // the weights stay in `_`
     Tensor& attention_output = attended.output;
     {
       const Tensor sum = add(attention_output, hidden_states);
@@ -172,7 +173,9 @@ class DistilBertFor : public EncoderModel {
         create_bidirectional_mask(embeddings, {{}, inputs.attention_mask, inputs.rows}, masked_);
     ModuleCall transform(context_, transformer_);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers_[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask); };
+      return [&layer = layers_[i], attention_mask, rows = inputs.rows](const Tensor& hidden) {
+        return layer(hidden, attention_mask, rows);
+      };
     };
     const Tensor hidden_states = transform.argument(embeddings);
     const Tensor last =

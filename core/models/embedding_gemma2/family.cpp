@@ -253,7 +253,8 @@ class EmbeddingGemma2TextModel : public EncoderModel {
     const Tensor sliding_attention = create_bidirectional_mask(inputs_embeds, given, masked_, sliding_window_);
     PositionEmbeddings sliding_positions;
     if (slides()) sliding_positions = sliding_rotary_(inputs_embeds, position_ids);
-    const PositionEmbeddings full_positions = full_rotary_(inputs_embeds, position_ids);
+    PositionEmbeddings full_positions = full_rotary_(inputs_embeds, position_ids);
+    sliding_positions.rows = full_positions.rows = inputs.rows;
     std::shared_ptr<Tensor> per_layer_input;  // of the layer that is run
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
       per_layer_input = std::make_shared<Tensor>(select(per_layer_inputs, 2, static_cast<std::int64_t>(i)));

@@ -64,7 +64,7 @@ Tensor ModernBertEncoderLayer::attn(const Tensor& argument, const PositionEmbedd
     states.query = std::move(query);
     states.key = std::move(key);
   }
-  AttentionOutputs attention = attend(call_, 0, states, {}, attention_mask);
+  AttentionOutputs attention = attend(call_, 0, states, {.cos = {}, .sin = {}, .rows = positions.rows}, attention_mask);
   const Tensor projected = attn_out_(attention.output);
   weights = std::move(attention.weights);
   return self.result(dropout(projected, call_.dropout));
@@ -144,7 +144,9 @@ Tensor ModernBertModel::operator()(const ModelInputs& inputs) const {
   const Tensor full_attention = create_bidirectional_mask(hidden_states, given, masked);
   const Tensor sliding_attention = create_bidirectional_mask(hidden_states, given, masked, sliding_window);
   const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {
-    return rotary.inv_freq ? rotary(hidden_states, position_ids) : PositionEmbeddings();
+    PositionEmbeddings made = rotary.inv_freq ? rotary(hidden_states, position_ids) : PositionEmbeddings();
+    made.rows = inputs.rows;
+    return made;
   };
   const PositionEmbeddings full_positions = embed_positions(full_rotary);
   const PositionEmbeddings sliding_positions = embed_positions(sliding_rotary);
