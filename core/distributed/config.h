@@ -41,6 +41,7 @@ struct DeepSpeedConfig {
   bool pins_optimizer = false;     ///< offload_optimizer.pin_memory
   bool pins_param = false;         ///< offload_param.pin_memory
   double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped
+  bool casts_weights = true;       ///< bf16 or fp16 is enabled, or the weights are float32; else they stay as they are
   // What transformers makes of "auto" when it prepares the model that is trained.
   bool prefetch_bucket_is_auto = false;
   bool param_persistence_is_auto = false;

@@ -42,6 +42,16 @@ void cast_module(Context& context, const Model& model, DType dtype) {
   }
 }
 
+void DeepSpeedTrainer::refuse_half_gradients() {
+  for (const Parameter& parameter : model_.parameters)
+    if (parameter.tensor->leaf_requires_grad && parameter.tensor.dtype() != DType::float32)
+      refusal_ =
+          Error{"not-modelled", "/training/loop/args",
+                "found weights in half precision that train while DeepSpeed's bf16 and fp16 are off, as the "
+                "trainer's bf16 and fp16 say; gradients are then reduced as float32, which is not supported yet; "
+                "expected bf16 true, or adapters in float32"};
+}
+
 void DeepSpeedTrainer::backward(const Tensor& loss, bool last_micro_step) {
   last_micro_step_ = last_micro_step;
   const Behaviours& b = context_.behaviours;

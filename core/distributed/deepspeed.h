@@ -16,7 +16,7 @@ class DeepSpeedTrainer : public TrainingStrategy {
       : TrainingStrategy(context, model, training),
         config_(parallel.deepspeed),
         world_(parallel.world_size()),
-        dtype_(weight_dtype(training.precision)) {}
+        dtype_(config_.casts_weights ? weight_dtype(training.precision) : DType::float32) {}
 
   void backward(const Tensor& loss, bool last_micro_step) override;
   bool divides_loss() const override { return false; }
@@ -24,6 +24,8 @@ class DeepSpeedTrainer : public TrainingStrategy {
 
  protected:
   bool offloads_optimizer() const { return config_.offloads_optimizer(); }
+  /// Where neither bf16 nor fp16 is enabled, gradients are reduced and summed as float32: what trains must be that.
+  void refuse_half_gradients();
 
   /// Just before autograd runs, and after it.
   virtual void backward_prologue() {}

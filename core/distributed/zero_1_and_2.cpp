@@ -40,7 +40,10 @@ std::uint8_t DeepSpeedZeroOptimizer::reduction_stream() const {
 void DeepSpeedZeroOptimizer::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, model_.root);
-  cast_module(context_, model_, dtype_);
+  if (config_.casts_weights)
+    cast_module(context_, model_, dtype_);
+  else
+    refuse_half_gradients();
   std::vector<FlatLayout> layouts;
   for (std::vector<Parameter>& parameters : parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
     Group& group = groups_.emplace_back();

@@ -23,8 +23,8 @@ void note(Context& context, const std::string& key, const std::string& pointer, 
 }
 
 /// DeepSpeed's engine keeps weights in half precision and has no autocast (transformers/integrations/deepspeed.py fills
-/// in "auto" from bf16 and fp16; deepspeed/runtime/engine.py: _configure_distributed_model).
-void take_engine_precision(Context& context, const json& config) {
+/// in "auto" from bf16 and fp16, as here; deepspeed/runtime/engine.py: _configure_distributed_model).
+void take_engine_precision(Context& context, json& config) {
   json& precision = context.ledger.job["training"]["precision"];
   std::string autocast;
   if (precision.is_object()) autocast = member_text(precision, "autocast");
@@ -38,6 +38,10 @@ void take_engine_precision(Context& context, const json& config) {
   }
   const bool says = config.is_object() && (config.contains("bf16") || config.contains("fp16"));
   if (engine.empty() && !says) engine = autocast;  // accelerate writes the block itself (DeepSpeedPlugin)
+  for (const std::string type : {"bf16", "fp16"})
+    if (const json::json_pointer enabled("/" + type + "/enabled");
+        config.contains(enabled) && config[enabled] == "auto")
+      config[enabled] = engine == type;
   if (engine.empty()) return;
   precision = engine;
   for (Taken& taken : context.ledger.taken) {
@@ -51,7 +55,7 @@ void take_engine_precision(Context& context, const json& config) {
 }
 
 void take_deepspeed(Context& context, Keys& keys) {
-  const json config = context.named_file(keys, "deepspeed");
+  json config = context.named_file(keys, "deepspeed");
   if (!config.is_object()) return;
   take_engine_precision(context, config);
   keys.take("deepspeed", "/parallel/ds_config", config);
@@ -76,8 +80,9 @@ void take_accelerate(Context& context) {
         return;
       }
     }
-    const json inner = member(deepspeed, "deepspeed_config_file");
+    json inner = member(deepspeed, "deepspeed_config_file");
     take_engine_precision(context, inner);
+    if (inner.is_object()) deepspeed["deepspeed_config_file"] = std::move(inner);
   }
   // What it says of precision is in training.precision (autocast_of), and of accumulation in the arguments.
   config.erase("mixed_precision");

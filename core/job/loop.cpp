@@ -463,9 +463,18 @@ class Spelling {
       keep(peft);
   }
 
-  /// The engine holds the weights in autocast's type, and does not autocast.
+  /// The engine holds the weights in autocast's type, and does not autocast. Without one it leaves them as they are.
   void take_engine_precision() {
     json& precision = job_["training"]["precision"];
+    // HfTrainerDeepSpeedConfig.trainer_config_process (transformers 5.23): what "auto" is.
+    const json own = precision == "amp-bf16"   ? json("bf16")
+                     : precision == "amp-fp16" ? json("fp16")
+                     : precision.is_object()   ? precision.value("autocast", json())
+                                               : json();
+    for (const std::string block : {"bf16", "fp16"})
+      if (const json::json_pointer enabled("/parallel/ds_config/" + block + "/enabled");
+          job_.contains(enabled) && job_[enabled] == "auto")
+        job_[enabled] = own == block;
     if (precision == "amp-bf16" || precision == "amp-fp16") precision = precision == "amp-bf16" ? "bf16" : "fp16";
     if (precision.is_object()) {
       const json autocast = precision.value("autocast", json());

@@ -25,14 +25,16 @@ void match_integer(ConfigReader& reader, const char* key, std::int64_t expected)
   }
 }
 
-void match_enabled(ConfigReader& ds, const char* block, bool expected) {
+/// Whether that is on. A trainer can leave it off with weights of that type.
+bool match_enabled(ConfigReader& ds, const char* block, bool expected, bool is_trainer) {
   ConfigReader reader = ds.object(block);
-  if (!reader.has("enabled") || reader.is_auto("enabled")) return;
-  if (reader.boolean("enabled", expected) != expected) {
+  if (!reader.has("enabled") || reader.is_auto("enabled")) return expected;
+  const bool enabled = reader.boolean("enabled", expected);
+  if (enabled != expected && (enabled || !is_trainer))
     reader.fail_found(
         "enabled", "inconsistent",
         std::string("expected \"auto\" or ") + (expected ? "true" : "false") + ", as training.precision says");
-  }
+  return enabled;
 }
 
 /// `offload_optimizer` or `offload_param`.
@@ -104,8 +106,9 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   match_integer(ds, "train_micro_batch_size_per_gpu", data.micro_batch_size);
   match_integer(ds, "gradient_accumulation_steps", training.gradient_accumulation_steps);
   match_integer(ds, "train_batch_size", data.micro_batch_size * training.gradient_accumulation_steps * replicas);
-  match_enabled(ds, "bf16", training.precision == Precision::bf16);
-  match_enabled(ds, "fp16", training.precision == Precision::fp16);
+  const bool bf16 = match_enabled(ds, "bf16", training.precision == Precision::bf16, training.loop.is_trainer());
+  const bool fp16 = match_enabled(ds, "fp16", training.precision == Precision::fp16, training.loop.is_trainer());
+  config.casts_weights = bf16 || fp16 || training.precision == Precision::fp32;
   config.gradient_clipping = ds.is_auto("gradient_clipping") ? training.max_grad_norm.value_or(0.0)
                                                              : ds.number("gradient_clipping", 0.0, 0.0, 1e12);
   // "activation_checkpointing" and "sparse_attention" have no effect here: they are for models that call
@@ -351,13 +354,18 @@ void refuse_adapted_parameters(ConfigReader& reader, const char* key) {
               "does not autocast; expected bf16 or fp16");
 }
 
-[[gnu::noinline]] void check_stage_3(ConfigReader& reader, const Job& job) {
+[[gnu::noinline]] void check_stage_3(ConfigReader& reader, const Job& job, const DeepSpeedConfig& config) {
   const ModelTraits& traits = job.model.config.traits();
   const TrainingConfig& training = job.training;
   const char* const key = reader.has("zero_stage") ? "zero_stage" : "ds_config";
   if (const auto refusal = traits.refusal(Feature::zero3)) reader.fail_found("strategy", refusal->code, refusal->why);
   if (!reader.ok()) return;
-  if (traits.has_experts && job.runtime.deepspeed < Version{0, 19, 0})
+  if (!config.casts_weights)
+    reader.fail(
+        key, "not-modelled",
+        "found weights in half precision while DeepSpeed's bf16 and fp16 are off, as the trainer's bf16 and fp16 "
+        "say; ZeRO-3 then cuts them as float32, which is not supported yet; expected bf16 true");
+  else if (traits.has_experts && job.runtime.deepspeed < Version{0, 19, 0})
     reader.fail("strategy", "not-modelled",
                 "found experts under ZeRO-3 with DeepSpeed before 0.19, which is not supported yet; expected "
                 "runtime.deepspeed 0.19.8, or stage 2");
@@ -472,7 +480,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                   "found stage " + std::to_string(config.deepspeed.zero_stage) +
                       "; DeepSpeed 0.19 fails at a scalar parameter such as " + traits.class_name + "'s " +
                       traits.scalar_parameter + "; expected stage 3 or another strategy");
-    if (config.deepspeed.zero_stage == 3) check_stage_3(reader, job);
+    if (config.deepspeed.zero_stage == 3) check_stage_3(reader, job, config.deepspeed);
     if (job.training.loop.is_trainer() && reader.ok()) check_under_trainer(reader, config.deepspeed, job);
   }
   reader.finish();

@@ -264,7 +264,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     simulation.refusal = check_wrap(job, context.log);
     if (quantizer && !simulation.refusal) simulation.refusal = check_biases(job, context.log, model->parameters);
     if (simulation.refusal) return simulation;
-    if (on_host && job.parallel.strategy == Strategy::deepspeed)
+    if (on_host && job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.casts_weights)
       cast_module(context, *model, weight_dtype(job.training.precision));
     if (on_host) {
       context.stopped = false;

@@ -174,7 +174,8 @@ std::optional<Error> Tuner::nothing_targeted(const std::vector<std::string_view>
     std::string given, near;
     for (const std::string& name : targets_.names) {
       given += (given.empty() ? "" : ", ") + quote(name);
-      if (const std::string_view found = closest(name, linears); !found.empty())
+      const std::string_view found = closest(name, linears);
+      if (!found.empty() && near.find(quote(found)) == std::string::npos)
         near += (near.empty() ? "" : ", ") + quote(found);
     }
     message = "found [" + given + "], which match no module (or only modules that modules_to_save trains in full); ";

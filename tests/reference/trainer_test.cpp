@@ -55,7 +55,7 @@ TEST_CASE("Loops by hand are real PyTorch's to the byte: weights and autocast ap
 }
 
 TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("hf_trainer.jsonl", 188);
+  check_cases("hf_trainer.jsonl", 198);
 }
 
 TEST_CASE("Steps of LLaMA-Factory's trainers of preferences are the real ones' to the byte", "[reference][trainer]") {
@@ -67,7 +67,7 @@ TEST_CASE("Trainers' steps and evaluations under DDP are the real ones' to the b
 }
 
 TEST_CASE("Trainers' steps under DeepSpeed's ZeRO are the real ones' to the byte", "[reference][trainer]") {
-  check_cases("deepspeed.jsonl", 121);
+  check_cases("deepspeed.jsonl", 122);
 }
 
 TEST_CASE("Trainers' steps and evaluations under FSDP1 and FSDP2 are the real ones' to the byte",
@@ -95,7 +95,7 @@ TEST_CASE("HF Trainer's steps of models that read images or videos alone are the
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("sft.jsonl", 101);
+  check_cases("sft.jsonl", 102);
 }
 
 TEST_CASE("Steps with noise on the embeddings are the real ones' to the byte", "[reference][trainer]") {
@@ -107,7 +107,7 @@ TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to
 }
 
 TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("dpo.jsonl", 41);
+  check_cases("dpo.jsonl", 43);
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {
