@@ -62,7 +62,7 @@ from step.kernels import use_kernels
 from step.model import build_model
 from step.patches import launch_nothing
 from step.process_group import join_group, tame_deepspeed
-from step.spec import CLASSES, DTYPES, KIMI_VL, Spec
+from step.spec import CLASSES, DTYPES, FLAT_VL, KIMI_VL, Spec
 
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer", "kto": "trl.KTOTrainer"}
 LOOPS |= {"reward": "trl.RewardTrainer", "orpo": "trl.experimental.orpo.ORPOTrainer"}
@@ -534,7 +534,7 @@ class Samples:
             out["pixel_values"] = torch.zeros(sizes)
         if grid := data.get("grid_thw"):
             out["image_grid_thw"] = torch.tensor([grid] * len(samples))
-        if grid and self.media["model"]["config"]["model_type"] not in KIMI_VL:
+        if grid and self.media["model"]["config"]["model_type"] not in KIMI_VL + FLAT_VL:
             kinds = [torch.tensor(modalities(self.media, len(s["input_ids"]), self.features)) for s in samples]
             out["mm_token_type_ids"] = torch.stack([padded(row, 0) for row in kinds])
         if data.get("gemma4_image"):

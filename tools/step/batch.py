@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from step.spec import GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip")
 IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
@@ -117,7 +117,17 @@ def cohere2_vision_tiles(size: list[int], tile: list[int]) -> int:
     return int(tiles + (tiles > 1))
 
 
-AYA_TILES = {"aya_vision": internvl_tiles, "cohere2_vision": cohere2_vision_tiles}
+def llama4_tiles(size: list[int], tile: list[int]) -> int:
+    import torch
+    from transformers.image_utils import SizeDict
+    from transformers.models.llama4.image_processing_llama4 import find_supported_resolutions, get_best_fit
+
+    sizes = find_supported_resolutions(16, SizeDict(height=tile[0], width=tile[1]))
+    tiles = math.prod(side // tile[0] for side in get_best_fit((size[0], size[1]), torch.tensor(sizes)).tolist())
+    return int(tiles + (tiles > 1))
+
+
+AYA_TILES = {"aya_vision": internvl_tiles, "cohere2_vision": cohere2_vision_tiles, "llama4": llama4_tiles}
 
 
 def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
@@ -216,9 +226,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         side = [vision.get("image_size", 224)] * 2
         out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
         out["token_type_ids"] = tensor([batch, sequence])
-    elif kind in ("aya_vision", "cohere2_vision"):
+    elif kind in AYA_TILES:
         if images:
-            side = [vision.get("image_size", 384)] * 2
+            side = [vision.get("image_size", 448 if kind == "llama4" else 384)] * 2
             tiles = tiles_of(data, side, lambda size: AYA_TILES[kind](size, side))
             out["pixel_values"] = tensor([sum(tiles), vision.get("num_channels", 3), *side], dtype)
     elif kind == "internvl":
@@ -227,10 +237,11 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             side = list(side) if isinstance(side, list) else [side] * 2
             tiles = tiles_of(data, side, lambda size: internvl_tiles(size, side))
             out["pixel_values"] = tensor([sum(tiles), vision.get("num_channels", 3), *side], dtype)
-    elif kind == "mistral3":
+    elif kind in ("mistral3", "lighton_ocr"):
         if images:
-            cell = vision.get("patch_size", 16) * config.get("spatial_merge_size", 2)
-            sizes = [pixtral_size(size, vision.get("image_size", 1024), cell) for size in sizes_of(data, [672, 448])]
+            newer = kind == "lighton_ocr"
+            cell = vision.get("patch_size", 14 if newer else 16) * config.get("spatial_merge_size", 2)
+            sizes = [pixtral_size(size, vision.get("image_size", 1540 if newer else 1024), cell) for size in sizes_of(data, [672, 448])]
             padded = [max(sides) for sides in zip(*sizes, strict=True)]
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *padded], dtype)
             out["image_sizes"] = {"values": sizes}
@@ -304,14 +315,18 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     """Patches as the processor cuts them, and the positions that a collator finds for them (get_rope_index)."""
     batch, vision = data.get("micro_batch_size", 1), config.get("vision_config", {})
     out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
+    if config.get("model_type") in FLAT_VL:
+        out = {}
     if not images_of(data):
         return out
     newer, omni = config.get("model_type") in QWEN3_VL, config.get("model_type") in OMNI
     whole = config.get("model_type") in GLM_V  # limits are of all frames together
     paddle = config.get("model_type") == "paddleocr_vl"
-    sizes = (("patch_size", 16 if newer else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 1 if paddle else 2))
+    sizes = (("patch_size", 16 if newer or config.get("model_type") == "lfm3_vl" else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 1 if paddle else 2))
     # preprocessor_config.json of the published models
     least, most = (65536, 16777216) if newer and not omni else (12544, 9633792) if whole else (3136, 12845056)
+    if config.get("model_type") in FLAT_VL:  # Qwen2VLImageProcessor's own
+        least, most = 56 * 56, 28 * 28 * 1280
     patch, merge, frames = (vision.get(key, default) for key, default in sizes)
     limits = (data.get("min_pixels", least), data.get("max_pixels", most))
     if whole:
@@ -411,7 +426,7 @@ def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
     if kind in ("smolvlm", "idefics3", "idefics2") and "pixel_values" in inputs:
         batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
         inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
-    if kind in GRIDS and kind not in KIMI_VL:
+    if kind in GRIDS and kind not in KIMI_VL + FLAT_VL:
         inputs.pop("position_ids")
         if "video_grid_thw" in inputs:
             inputs["mm_token_type_ids"] = tensor(inputs["input_ids"]["shape"])

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from step.spec import CLASSES, GLM_V, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
+from step.spec import CLASSES, FLAT_VL, GLM_V, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
 
 
 class DeviceValues:
@@ -129,7 +129,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
     bounds = [vision_utils.get_vision_cu_seqlens(grid, merge_temporal=kind == "kimi_k25")]
     if kind == "muse_glimmer":
         bounds.append(vision_utils.get_vision_window_index(grid, 1, vision.get("pos_emb_height", 32) * patch, patch)[1])
-    if spec["model"]["class"] in (CLASSES["qwen2_5_vl"], CLASSES["qwen2_5_omni_thinker"]):
+    if spec["model"]["class"] in (CLASSES["qwen2_5_vl"], CLASSES["qwen2_5_omni_thinker"], CLASSES["exaone4_5"]):
         bounds.append(vision_utils.get_vision_window_index(grid, merge, vision.get("window_size", 112), patch)[1])
     lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
     features, features_by_frame = ((its.prod(-1) // merge**2).tolist() for its in (grid, by_frame))
@@ -419,7 +419,6 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         return {(images, most): tokens, (*spec["inputs"]["input_ids"]["shape"], hidden): tokens * hidden}
     if config.get("model_type") == "ovis2" and "pixel_values" in spec["inputs"]:
         return visual_indicators(spec)
-    return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else loop_over_experts(spec)
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else masked_patches(spec) or loop_over_experts(spec)
 
 

@@ -19,6 +19,9 @@ PARTS = {
     "idefics2": ("vision_model", "connector"),
     "mllama": ("vision_model", "multi_modal_projector"),
     "kimi_k25": ("vision_tower", "mm_projector"),
+    "lfm3_vl": ("vision_tower", "multi_modal_projector"),
+    "lighton_ocr": ("vision_encoder", "vision_projection"),
+    "llama4": ("vision_model", "multi_modal_projector"),
     "muse_glimmer": ("vision_tower", "vision_projection"),
     "paddleocr_vl": ("visual", "projector"),
     "deepseek_vl": ("vision_model", "aligner"),
@@ -77,7 +80,7 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def stage_of(stage: str, kind: str) -> dict[str, list[str]]:
     tower, projector = PARTS.get(kind, ("vision_tower", "multi_modal_projector"))
-    no_grad = {"no_grad": [f"model.{tower}"]}
+    no_grad = {"no_grad": [tower if kind == "llama4" else f"model.{tower}"]}
     return {"pretrain": {"only": [projector], **no_grad}, "finetune": {"freeze": [tower], **no_grad}, "full": {}}[stage]
 
 

@@ -27,6 +27,11 @@ CLASSES = {
     "audioflamingo3": "AudioFlamingo3ForConditionalGeneration",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
+    "glm4v_moe": "Glm4vMoeForConditionalGeneration",
+    "exaone4_5": "Exaone4_5_ForConditionalGeneration",
+    "lfm3_vl": "Lfm3VlForConditionalGeneration",
+    "lighton_ocr": "LightOnOcrForConditionalGeneration",
+    "llama4": "Llama4ForConditionalGeneration",
     "glm46v": "Glm46VForConditionalGeneration",
     "glm_ocr": "GlmOcrForConditionalGeneration",
     "paddleocr_vl": "PaddleOCRVLForConditionalGeneration",
@@ -49,12 +54,11 @@ CLASSES = {
 QWEN3_VL = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe_thinker")
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni_thinker", *QWEN3_VL)
 OMNI = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")  # they hear, too
-GLM_V = ("glm4v", "glm46v", "glm_ocr")
+GLM_V = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")
 KIMI_VL = ("kimi_k25", "muse_glimmer")  # their towers merge patches at the end, and positions are the text's own
-WAVEFORMS = ("wav2vec2", "hubert")  # they hear samples, not spectrograms
-GRIDS = (*QWEN_VL, *GLM_V, *KIMI_VL, "paddleocr_vl")  # images are grids of patches (image_grid_thw)
+FLAT_VL = ("exaone4_5", "lfm3_vl")  # their text has one position a token, too, with Qwen-VL's grids
 WAVEFORMS = ("wav2vec2", "hubert", "wavlm")  # they hear samples, not spectrograms
-GRIDS = QWEN_VL + GLM_V + KIMI_VL  # images are grids of patches (image_grid_thw)
+GRIDS = (*QWEN_VL, *GLM_V, *KIMI_VL, *FLAT_VL, "paddleocr_vl")  # images are grids of patches (image_grid_thw)
 
 
 def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:

@@ -13,10 +13,13 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"mistral3", "Mistral3ForConditionalGeneration"}};
+constexpr ModelClass kClasses[] = {{kMistral3.model_type, kMistral3.class_name},
+                                   {kLightOnOcr.model_type, kLightOnOcr.class_name}};
 constexpr const char* kBlocks[] = {"PixtralAttentionLayer"};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_mistral3_config(reader); }
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  return read_mistral3_config(reader, &of == &kClasses[0] ? kMistral3 : kLightOnOcr);
+}
 
 std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
                              const ModelOptions& options) {
@@ -25,12 +28,15 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Mistral3Config>();
-  ModelTraits t = vision_language_traits("Mistral3ForConditionalGeneration", c.text, c.tie_word_embeddings);
-  t.set_parts("vision_tower", "multi_modal_projector", "language_model");
+  ModelTraits t = vision_language_traits(c.of->class_name, c.text, c.tie_word_embeddings);
+  t.set_parts(c.of->tower, c.of->projector, "language_model");
   t.image_keys = {"image_size", "image_sizes"};
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
+  if (c.of == &kLightOnOcr)
+    for (const Feature feature : {Feature::image_preferences, Feature::packing})
+      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

@@ -70,8 +70,8 @@ struct PatchMerger {
 struct MultiModalProjector {
   MultiModalProjector() = default;
   MultiModalProjector(const Builder& builder, const Mistral3Config& config)
-      : norm(builder.child("norm", "Mistral3RMSNorm"), config.vision.hidden_size),
-        patch_merger(builder.child("patch_merger", "Mistral3PatchMerger"), config),
+      : norm(builder.child("norm", config.of->norm), config.vision.hidden_size),
+        patch_merger(builder.child("patch_merger", config.of->patch_merger), config),
         linear_1(builder.child("linear_1", "Linear"), config.vision.hidden_size, config.text.hidden_size,
                  config.projector_bias),
         act(config.projector_hidden_act),
@@ -101,13 +101,13 @@ struct MultiModalProjector {
 class Mistral3 : public ImageTextModel {
  public:
   Mistral3(Context& context, const Mistral3Config& config, const DataConfig& data, const ModelOptions& options)
-      : ImageTextModel(context, "Mistral3ForConditionalGeneration", Modality::none, data, options), config_(config) {
-    const Builder model = root_.child("model", "Mistral3Model");
+      : ImageTextModel(context, config.of->class_name, Modality::none, data, options), config_(config) {
+    const Builder model = root_.child("model", config.of->model);
     model_ = model.module;
-    vision_tower_ =
-        PixtralVisionModel(model.child("vision_tower", "PixtralVisionModel", Modality::vision), config.vision, options);
-    projector_ = MultiModalProjector(
-        model.child("multi_modal_projector", "Mistral3MultiModalProjector", Modality::projector), config);
+    vision_tower_ = PixtralVisionModel(model.child(config.of->tower, "PixtralVisionModel", Modality::vision),
+                                       config.vision, options);
+    projector_ =
+        MultiModalProjector(model.child(config.of->projector, config.of->projector_class, Modality::projector), config);
     const Builder language = model.child("language_model", config.text.names->model, Modality::language);
     make_decoder(language, config.text, options,
                  config.is_ministral3 ? ministral3_parts(config.text, options) : DecoderParts{});
@@ -135,7 +135,9 @@ class Mistral3 : public ImageTextModel {
     const Tensor last_hidden_state = vision_tower_(batch.pixel_values, data_);
     const Tensor features =
         projector_(view(last_hidden_state, {last_hidden_state.size(1), last_hidden_state.size(2)}), data_);
-    {
+    if (config_.of == &kLightOnOcr) {
+      const ImageSizes split_sizes(context_, data_.images());
+    } else {
       Tensor cells = integers(context_, Op::floor_divide, {data_.images(), 2});
       const Tensor split_sizes = integers(context_, Op::mul, {data_.images()});
       cells.reset();
