@@ -48,7 +48,7 @@ Glm4vConfig read_glm4v_config(ConfigReader& reader, const Glm4vClass& of) {
   c.vision = read_glm4v_vision(vision, of);
   vision.finish();
   ConfigReader text = reader.object("text_config");
-  c.text = read_glm4v_text(text, of);
+  c.text = of.has_experts() ? read_glm4v_moe_text(text) : read_glm4v_text(text, of);
   text.finish();
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   if (&of != &kGlm46V) c.tie_word_embeddings = c.tie_word_embeddings || c.text.tie_word_embeddings;  // __post_init__

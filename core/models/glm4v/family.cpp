@@ -1,10 +1,14 @@
 #include "models/family.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
 
 #include "config/reader.h"
 #include "models/glm4v/glm4v.h"
 #include "models/kit/grids.h"
+#include "models/kit/mixture.h"
 #include "models/kit/text_family.h"
 #include "models/llama/family.h"
 #include "models/sizes.h"
@@ -14,12 +18,13 @@ namespace oometer {
 
 namespace {
 
-constexpr const Glm4vClass* kNamed[] = {&kGlm4v, &kGlm46V, &kGlmOcr};  ///< as kClasses
+constexpr const Glm4vClass* kNamed[] = {&kGlm4v, &kGlm46V, &kGlmOcr, &kGlm4vMoe};  ///< as kClasses
 constexpr ModelClass kClasses[] = {{kGlm4v.model_type, kGlm4v.class_name},
                                    {kGlm46V.model_type, kGlm46V.class_name},
-                                   {kGlmOcr.model_type, kGlmOcr.class_name}};
-constexpr const char* kBlocks[] = {"Glm4vTextDecoderLayer", "Glm4vVisionBlock", "GlmOcrTextDecoderLayer",
-                                   "GlmOcrVisionBlock"};
+                                   {kGlmOcr.model_type, kGlmOcr.class_name},
+                                   {kGlm4vMoe.model_type, kGlm4vMoe.class_name}};
+constexpr const char* kBlocks[] = {"Glm4vTextDecoderLayer", "Glm4vVisionBlock",         "GlmOcrTextDecoderLayer",
+                                   "GlmOcrVisionBlock",     "Glm4vMoeTextDecoderLayer", "Glm4vMoeVisionBlock"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   return read_glm4v_config(reader, *kNamed[&of - kClasses]);
@@ -43,6 +48,10 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules.emplace_back(c.of->tower->block);
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   if (c.of == &kGlm4v) t.allow({Feature::liger});  // Liger does not know the others
+  t.has_experts = c.of->has_experts();
+  t.balances_experts = c.text.experts.balances;
+  t.counts_experts = c.text.experts.are_counted;
+  t.outputs_router_logits = c.text.experts.outputs_router_logits;
   t.liger.usual.rope = false;
   t.liger.lacks.rope = true;
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
@@ -71,6 +80,23 @@ void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& d
   read_grid(reader, rule, data);
 }
 
+/// As of GLM-4.5 (_MODEL_TO_CONVERSION_PATTERN): the tower's projections go by the same names.
+void convert_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
+  const auto& c = config.as<Glm4vConfig>();
+  if (!c.of->has_experts()) return;
+  std::vector<std::string> paths = projection_paths(c.text, kExpertProjections);
+  for (std::string& path : paths)
+    if (path.starts_with("model.")) path.insert(6, "language_model.");
+  const auto add = [&](const std::string& at, std::initializer_list<const char*> names) {
+    for (const char* name : names) paths.push_back("model.visual." + at + name);
+  };
+  for (std::int64_t i = 0; i < c.vision.depth; ++i)
+    add("blocks." + std::to_string(i) + ".",
+        {"attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"});
+  add("merger.", {"proj", "gate_proj", "up_proj", "down_proj"});
+  convert_expert_targets(reader, lora, paths, kExpertProjections);
+}
+
 }  // namespace
 
 namespace family {
@@ -80,7 +106,8 @@ extern const Family glm4v{.classes = kClasses,
                           .build = build,
                           .traits = traits,
                           .largest_tensor = largest_tensor,
-                          .read_images = read_images};
+                          .read_images = read_images,
+                          .convert_targets = convert_targets};
 }  // namespace family
 
 }  // namespace oometer

@@ -154,7 +154,7 @@ struct Glm4vVisionModel {
       : config(c), checkpointing(options.checkpointing), module(builder.module) {
     const Glm4vTowerNames& names = *c.of->tower;
     const bool is_ocr = c.of->is_ocr();
-    if (!is_ocr) embeddings = Glm4vVisionEmbeddings(builder.child("embeddings", "Glm4vVisionEmbeddings"), c);
+    if (!is_ocr) embeddings = Glm4vVisionEmbeddings(builder.child("embeddings", names.embeddings), c);
     // No hook of checkpointing: transformers 5.23 does not find this tower's input embeddings.
     patch_embed =
         GridPatchEmbed(builder.child("patch_embed", names.patch_embed),
@@ -236,7 +236,8 @@ class Glm4v : public GridLanguageModel {
     model_ = model.module;
     visual_ =
         Glm4vVisionModel(model.child("visual", config.of->tower->model, Modality::vision), config.vision, options);
-    DecoderParts parts = glm4v_text_parts(config.text, options);
+    DecoderParts parts =
+        config.of->has_experts() ? glm4v_moe_text_parts(config.text, options) : glm4v_text_parts(config.text, options);
     complete_parts(parts, config.text);
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
                  std::move(parts));

@@ -11,11 +11,9 @@
 /// GLM-OCR's projections have no biases.
 namespace oometer {
 
-namespace {
-
 // Glm4vTextRotaryEmbedding.forward: of the angles of all three positions each section takes one's; a pair of
-// neighbours has one.
-PositionEmbeddings multimodal_pairs(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType dtype) {
+// neighbours has one. Glm4vMoeTextRotaryEmbedding repeats all of them: the same memory.
+PositionEmbeddings glm4v_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType dtype) {
   Context& context = position_ids.context();
   ModuleCall call(context, rotary_emb.module);
   const NoGrad no_grad(context);
@@ -40,6 +38,8 @@ PositionEmbeddings multimodal_pairs(const LlamaRotaryEmbedding& rotary_emb, cons
   cos.reset();
   return {call.result(result.cos), call.result(result.sin)};
 }
+
+namespace {
 
 // Glm4vTextDecoderLayer
 std::unique_ptr<DecoderLayer> make_glm4v_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
@@ -87,6 +87,12 @@ TextConfig read_glm4v_text(ConfigReader& reader, const Glm4vClass& of) {
     reader.fail_found(
         "hidden_size", "inconsistent",
         "expected num_attention_heads (" + std::to_string(c.num_attention_heads) + ") times the size of a head");
+  check_glm4v_sections(reader, c);
+  reader.ignore({"model_type", "attention_bias"});
+  return c;
+}
+
+void check_glm4v_sections(ConfigReader& reader, const TextConfig& c) {
   ConfigReader rope = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   const std::vector<std::int64_t> sections =
       rope.has("mrope_section") ? rope.integers("mrope_section") : std::vector<std::int64_t>{8, 12, 12};
@@ -95,13 +101,11 @@ TextConfig read_glm4v_text(ConfigReader& reader, const Glm4vClass& of) {
               "found sections that are not half of what is rotated together (8, 12 and 12 where there is none); they "
               "must be " +
                   std::to_string(c.rotary_dim / 2));
-  reader.ignore({"model_type", "attention_bias"});
-  return c;
 }
 
 DecoderParts glm4v_text_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_glm4v_layer);
-  parts.rotary = multimodal_pairs;
+  parts.rotary = glm4v_rotary;
   return parts;
 }
 

@@ -276,8 +276,23 @@ PatchAttention PatchAttention::apart(const Builder& builder, std::int64_t hidden
   its.head_dim = hidden_size / heads;
   its.call = {attention, false, 0};
   its.module = builder.module;
-  for (const Projection& one : projections)
-    its.*one.of = Linear(builder.child(one.name, "Linear"), hidden_size, hidden_size, one.bias);
+  for (const Projection& one : projections) {
+    const std::int64_t width = one.heads != 0 ? one.heads * its.head_dim : hidden_size;
+    its.*one.of = Linear(builder.child(one.name, "Linear"), hidden_size, width, one.bias);
+  }
+  return its;
+}
+
+PatchAttention PatchAttention::grouped(const Builder& builder, std::int64_t hidden_size, std::int64_t heads,
+                                       std::int64_t num_key_value_heads, AttentionKind attention) {
+  PatchAttention its;
+  its.num_heads = heads;
+  its.num_key_value_heads = num_key_value_heads;
+  its.head_dim = hidden_size / heads;
+  its.call = {attention, false, 0};
+  its.module = builder.module;
+  its.proj = Linear(builder.child("proj", "Linear"), hidden_size, hidden_size, true);
+  its.qkv = Linear(builder.child("qkv", "Linear"), hidden_size, (heads + 2 * num_key_value_heads) * its.head_dim, true);
   return its;
 }
 
@@ -334,12 +349,20 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
   List<TensorList> splits;
   Tensor lengths, value_states, key_states, query_states;
   if (is_apart) {
-    const auto heads = [&](const Linear& projection) {
-      return view(projection(hidden_states), {seq_length, num_heads, head_dim});
+    const auto heads = [&](const Linear& projection, const Norm& norm) {
+      const Tensor x = projection(hidden_states), of_heads = view(x, {seq_length, x.size(1) / head_dim, head_dim});
+      return norm ? norm(of_heads) : of_heads;
     };
-    query_states = heads(q_proj);
-    key_states = heads(k_proj);
-    value_states = heads(v_proj);
+    query_states = heads(q_proj, q_norm);
+    key_states = heads(k_proj, k_norm);
+    value_states = heads(v_proj, {});
+  } else if (num_key_value_heads != 0) {
+    const std::int64_t kv_width = num_key_value_heads * head_dim;
+    const Tensor projected = qkv(hidden_states);
+    const TensorList states = split(projected, {num_heads * head_dim, kv_width, kv_width}, -1);
+    query_states = view(states[0], {seq_length, num_heads, head_dim});
+    key_states = view(states[1], {seq_length, num_key_value_heads, head_dim});
+    value_states = view(states[2], {seq_length, num_key_value_heads, head_dim});
   } else {
     const Tensor projected = qkv(hidden_states);
     TensorList states = unbind(transpose(view(projected, {seq_length, 3, num_heads, head_dim}), 0, 1));
@@ -347,7 +370,7 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
     key_states = states[1];
     value_states = states[2];
   }
-  if (q_norm) {
+  if (q_norm && !is_apart) {
     query_states = q_norm(query_states);
     key_states = k_norm(key_states);
   }

@@ -97,11 +97,15 @@ struct PatchAttention {
     const char* name;
     Linear PatchAttention::*of;
     bool bias = true;
+    std::int64_t heads = 0;  ///< of keys and values; 0: as many as of queries
   };
 
   PatchAttention() = default;
   PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads, AttentionKind attention,
                  bool qkv_bias = true, bool proj_bias = true);
+  /// Exaone4_5_VisionAttention: fewer heads of keys and values than of queries, projected together.
+  static PatchAttention grouped(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads,
+                                std::int64_t num_key_value_heads, AttentionKind attention);
   /// Kimi_K25VisionAttention: with three projections. `finds_longest`: it is not told max_seqlen.
   static PatchAttention apart(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads,
                               AttentionKind attention, bool finds_longest);
@@ -117,6 +121,7 @@ struct PatchAttention {
   Norm q_norm, k_norm;  ///< of heads, before they rotate (GlmOcrVisionAttention)
   bool is_apart = false, finds_longest = false;
   std::int64_t num_heads = 0, head_dim = 0;
+  std::int64_t num_key_value_heads = 0;  ///< of `qkv`; 0: as many as num_heads
   AttentionCall call;
   ModuleId module = 0;
 };

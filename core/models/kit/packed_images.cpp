@@ -79,14 +79,14 @@ Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
   Tensor other_mask, image_mask, image_embeds;
   TensorList pieces;
   GridOutputs image_outputs;
-  Tensor inputs_embeds, llm_input_ids, multimodal_mask;
-  {
+  Tensor position_ids = inputs.position_ids, inputs_embeds, llm_input_ids, multimodal_mask;
+  if (masks_images()) {
     const Tensor images = empty(context_, Op::eq, tokens, DType::boolean),
                  videos = empty(context_, Op::eq, tokens, DType::boolean);
     multimodal_mask = empty(context_, Op::bitwise_or, tokens, DType::boolean);
   }
-  llm_input_ids = integers(context_, Op::clone, tokens);
-  inputs_embeds = embed_tokens(llm_input_ids);
+  if (masks_images()) llm_input_ids = integers(context_, Op::clone, tokens);
+  inputs_embeds = embed_tokens(masks_images() ? llm_input_ids : inputs.input_ids);
   if (has_images(inputs)) {
     if (inputs.images)
       image_outputs = {(*inputs.images)[1], inputs.images->front(), {}};
@@ -99,8 +99,9 @@ Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
     image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, false);
     inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
   }
+  if (!position_ids && makes_positions()) position_ids = language_model_.positions(context_, inputs_embeds.size(1));
   return call.result(
-      run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
+      run_decoder(inputs_embeds, {position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
 }
 
 }  // namespace oometer

@@ -55,6 +55,10 @@ class PackedImageModel : public LanguageModel {
   virtual Shape pixel_sizes() const = 0;
   /// get_image_features, before it counts the tokens of each image.
   virtual GridOutputs image_features(const Tensor& pixel_values) const = 0;
+  /// forward puts another token in the place of images' and videos' before it embeds them.
+  virtual bool masks_images() const { return true; }
+  /// The class makes position_ids itself, where it was given none, once images are in the embeddings.
+  virtual bool makes_positions() const { return false; }
   /// get_input_embeddings()(input_ids)
   virtual Tensor embed_tokens(const Tensor& input_ids) const { return language_model_.embed(input_ids); }
 

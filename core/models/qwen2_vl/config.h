@@ -26,6 +26,7 @@ struct QwenVisionConfig {
   std::int64_t hidden_size = 3584;  ///< Qwen2-VL: embed_dim
   std::int64_t intermediate_size = 3420;
   std::int64_t num_heads = 16;
+  std::int64_t num_key_value_heads = 0;  ///< EXAONE 4.5's; 0: as many as num_heads
   std::int64_t in_channels = 3;
   std::int64_t patch_size = 14;  ///< pixels
   std::int64_t spatial_merge_size = 2;

@@ -62,6 +62,8 @@ struct VisionMlp {
 
 PatchAttention vision_attention(const Builder& builder, const QwenVLConfig& config, AttentionKind attention) {
   const QwenVisionConfig& c = config.vision;
+  if (c.num_key_value_heads != 0)
+    return PatchAttention::grouped(builder, c.hidden_size, c.num_heads, c.num_key_value_heads, attention);
   if (!config.names->projects_apart) return {builder, c.hidden_size, c.num_heads, attention};
   return PatchAttention::apart(builder, c.hidden_size, c.num_heads, attention,
                                {{"q", &PatchAttention::q_proj},
