@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "config/reader.h"
-#include "models/kit/text_family.h"
+#include "models/exaone4/exaone4.h"
 #include "models/llama/llama.h"
 
 /// transformers 5.23, models/exaone4/modeling_exaone4.py.
@@ -16,7 +16,9 @@ constexpr LlamaClassNames kNames{"Exaone4ForCausalLM", "Exaone4Model",   "Exaone
 constexpr ModelClass kClasses[] = {{"exaone4", kNames.causal_lm}, {"exaone4", "Exaone4ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+}  // namespace
+
+TextConfig read_exaone4_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 102400;
@@ -35,6 +37,8 @@ TextConfig read(ConfigReader& reader) {
   if (std::count(c.layer_windows.begin(), c.layer_windows.end(), 0) == c.num_hidden_layers) c.sliding_window = 0;
   return c;
 }
+
+namespace {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
@@ -55,16 +59,16 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   return layer;
 }
 
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+}  // namespace
+
+DecoderParts exaone4_text_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.norm = final_norm(norm_of(options.liger, rms_norm, liger_norm_apart));
   return parts;
 }
 
-}  // namespace
-
 namespace family {
-extern const Family exaone4 = text_family<read, parts>(
+extern const Family exaone4 = text_family<read_exaone4_config, exaone4_text_parts>(
     kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>);
 }  // namespace family
 
