@@ -8,6 +8,7 @@
 #include "config/reader.h"
 #include "models/bert/bert.h"
 #include "models/kit/mixture.h"
+#include "models/llama4_text/llama4_text.h"
 #include "nn/activation.h"
 #include "nn/kv_cache.h"
 #include "ops/experts.h"
@@ -19,18 +20,9 @@ namespace oometer {
 
 namespace {
 
-constexpr LlamaClassNames kNames{"Llama4ForCausalLM",        "Llama4TextModel", "Llama4TextDecoderLayer",
-                                 "Llama4TextAttention",      "Llama4TextMLP",   "Llama4TextRMSNorm",
-                                 "Llama4TextRotaryEmbedding"};
+constexpr const LlamaClassNames& kNames = kLlama4TextNames;
 constexpr ModelClass kClasses[] = {{"llama4_text", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
-
-struct Llama4Config : TextConfig {
-  std::int64_t intermediate_size_mlp = 16384;  ///< of layers without experts
-  bool scales_queries = true;                  ///< attn_temperature_tuning
-
-  bool operator==(const Llama4Config&) const = default;
-};
 
 /// Flags by layer, of which each `interval`-th is 0 where the config does not say.
 std::vector<bool> read_no_rope_layers(ConfigReader& reader, std::int64_t layers) {
@@ -60,7 +52,9 @@ void read_layer_types(ConfigReader& reader, TextConfig& c) {
   }
 }
 
-Llama4Config read(ConfigReader& reader) {
+}  // namespace
+
+Llama4Config read_llama4_text_config(ConfigReader& reader) {
   Llama4Config d;
   d.names = &kNames;
   d.vocab_size = 202'048;
@@ -91,6 +85,8 @@ Llama4Config read(ConfigReader& reader) {
   return c;
 }
 
+namespace {
+
 /// Llama4TextRotaryEmbedding.forward: torch.polar of the angles, scaled, as pairs of float32.
 PositionEmbeddings embed_positions_polar(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType) {
   Context& context = position_ids.context();
@@ -108,20 +104,23 @@ PositionEmbeddings embed_positions_polar(const LlamaRotaryEmbedding& rotary_emb,
   return {call.result(freqs_cis), {}};
 }
 
-/// apply_rotary_emb: of queries and keys [b, s, heads, head_dim].
-std::pair<Tensor, Tensor> rotate_polar(const Tensor& xq, const Tensor& xk, const Tensor& freqs_cis) {
+}  // namespace
+
+std::pair<Tensor, Tensor> rotate_polar(const Tensor& xq, const Tensor& xk, const Tensor& turns) {
   const auto as_complex = [](const Tensor& x) {
     Shape sizes = x.sizes();
     sizes[-1] /= 2;
     sizes.push_back(2);
     return reshape(to(x, DType::float32), sizes);
   };
-  const Tensor xq_ = as_complex(xq), xk_ = as_complex(xk), turns = unsqueeze(freqs_cis, 2);
+  const Tensor xq_ = as_complex(xq), xk_ = as_complex(xk);
   const Tensor q = mul_complex(xq_, turns), xq_out = view(q, xq.sizes());
   const Tensor k = mul_complex(xk_, turns), xk_out = view(k, xk.sizes());
   Tensor query = to(xq_out, xq.dtype()), key = to(xk_out, xk.dtype());
   return {std::move(query), std::move(key)};
 }
+
+namespace {
 
 /// Llama4TextRMSNorm.forward.
 Tensor rms_norm_behind_cast(const Norm& norm, const Tensor& argument) {
@@ -170,7 +169,7 @@ struct Llama4TextAttention {
     states.key = heads(k_proj);
     states.value = transpose(heads(v_proj), 1, 2);
     if (rotates) {
-      auto [query, key] = rotate_polar(states.query, states.key, positions.cos);
+      auto [query, key] = rotate_polar(states.query, states.key, unsqueeze(positions.cos, 2));
       states.query = std::move(query);
       states.key = std::move(key);
     }
@@ -331,11 +330,17 @@ class Llama4TextDecoderLayer : public DecoderLayer {
   ModuleId module_;
 };
 
-FamilyConfig read_family(ConfigReader& reader, const ModelClass&, Framework) { return read(reader); }
+FamilyConfig read_family(ConfigReader& reader, const ModelClass&, Framework) { return read_llama4_text_config(reader); }
 
 std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
                              const ModelOptions& options) {
   const auto& c = config.as<Llama4Config>();
+  return build_text_family(context, c, data, options, llama4_text_parts(c, options));
+}
+
+}  // namespace
+
+DecoderParts llama4_text_parts(const Llama4Config& c, const ModelOptions& options) {
   DecoderParts parts;
   parts.layer = [c, options](const Builder& layer, std::size_t index) -> std::unique_ptr<DecoderLayer> {
     return std::make_unique<Llama4TextDecoderLayer>(layer, c, options, index);
@@ -346,33 +351,41 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
   parts.kind = [c](std::size_t i) {
     return (c.rotates_in(i) ? 1 : 0) + (c.experts.are_in(i) ? 2 : 0) + (c.layer_windows[i] != 0 ? 4 : 0);
   };
-  return build_text_family(context, c, data, options, std::move(parts));
+  return parts;
 }
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = text_traits(config.as<Llama4Config>());
+void allow_llama4_text(ModelTraits& t) {
   for (const Feature feature : {Feature::generate_options, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for Llama 4: use sdpa");
   t.allow({Feature::fsdp});
   t.leave_liger_out();
-  return t;
 }
 
-double largest(const FamilyConfig& config, const DataConfig& data) {
-  const auto& c = config.as<Llama4Config>();
+double largest_tensor_of_llama4_text(const Llama4Config& c, const DataConfig& data) {
   const double tokens = static_cast<double>(data.micro_batch_size) * static_cast<double>(data.sequence_length);
   const double routed = 4.0 * tokens * static_cast<double>(c.experts.num_experts) *
                         static_cast<double>(std::max(c.hidden_size, 2 * c.intermediate_size));
   return std::max(routed, largest_tensor_of_text_family(TextConfig(c), data));
 }
 
-/// Llama4Router is a Linear with a forward of its own, which gives two tensors: lora.Linear fails at them.
-void refuse_router(ConfigReader& reader, const FamilyConfig&, LoraConfig& lora) {
+void refuse_llama4_router(ConfigReader& reader, const FamilyConfig&, LoraConfig& lora) {
   if (lora.target_modules.all_linear)
     reader.fail_found("target_modules", "inconsistent",
                       "it reaches Llama 4's router, at which peft fails; expected names of layers (q_proj, k_proj, "
                       "v_proj, o_proj)");
+}
+
+namespace {
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = text_traits(config.as<Llama4Config>());
+  allow_llama4_text(t);
+  return t;
+}
+
+double largest(const FamilyConfig& config, const DataConfig& data) {
+  return largest_tensor_of_llama4_text(config.as<Llama4Config>(), data);
 }
 
 }  // namespace
@@ -384,7 +397,7 @@ extern const Family llama4_text{.classes = kClasses,
                                 .build = build,
                                 .traits = traits,
                                 .largest_tensor = largest,
-                                .convert_targets = refuse_router};
+                                .convert_targets = refuse_llama4_router};
 }  // namespace family
 
 }  // namespace oometer
