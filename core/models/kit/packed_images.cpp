@@ -67,12 +67,16 @@ GridOutputs PackedImageModel::get_image_features(const Tensor& pixel_values) con
 }
 
 ModelOutputs PackedImageModel::forward(const ModelInputs& inputs) {
-  const Tensor hidden_states = model_forward(inputs);
-  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
+  Tensor features;
+  const Tensor hidden_states = model_forward(inputs, features);
+  ModelOutputs outputs =
+      causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
+  if (features) outputs.others.push_back(features);
+  return outputs;
 }
 
 // Kimi_K25Model.forward
-Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
+Tensor PackedImageModel::model_forward(const ModelInputs& inputs, Tensor& features) const {
   ModuleCall call(context_, model_);
   const Shape& tokens = inputs.input_ids.sizes();
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
@@ -96,6 +100,7 @@ Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
     image_outputs.pooler_output.reset();
     image_embeds = cat(pieces, 0);
     image_embeds = to(image_embeds, inputs_embeds.dtype());
+    if (gives_features()) features = image_embeds;
     image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, false);
     inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
   }

@@ -59,6 +59,8 @@ class PackedImageModel : public LanguageModel {
   virtual bool masks_images() const { return true; }
   /// The class makes position_ids itself, where it was given none, once images are in the embeddings.
   virtual bool makes_positions() const { return false; }
+  /// The images' features are among what forward gives (image_pooler_output).
+  virtual bool gives_features() const { return false; }
   /// get_input_embeddings()(input_ids)
   virtual Tensor embed_tokens(const Tensor& input_ids) const { return language_model_.embed(input_ids); }
 
@@ -68,7 +70,7 @@ class PackedImageModel : public LanguageModel {
   void complete(ModelInputs& batch) override { make_images(batch, data_.images_per_sample); }
   /// Its pooler_output is split into each image's then.
   GridOutputs get_image_features(const Tensor& pixel_values) const;
-  Tensor model_forward(const ModelInputs& inputs) const;
+  Tensor model_forward(const ModelInputs& inputs, Tensor& features) const;
 };
 
 }  // namespace oometer

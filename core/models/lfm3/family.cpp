@@ -5,6 +5,7 @@
 
 #include "config/reader.h"
 #include "models/lfm2/lfm2.h"
+#include "models/lfm3/lfm3.h"
 #include "ops/ops.h"
 
 /// transformers 5.23, models/lfm3/modeling_lfm3.py: LFM2 with layers that slide, gated heads and norms behind all.
@@ -16,12 +17,6 @@ constexpr LlamaClassNames kNames{"Lfm3ForCausalLM", "Lfm3Model",   "Lfm3DecoderL
                                  "Lfm3MLP",         "Lfm3RMSNorm", "Lfm3RotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"lfm3", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
-
-struct Lfm3Config : TextConfig {
-  bool use_sandwich_norm = true, use_attention_gate = true;
-
-  bool operator==(const Lfm3Config&) const = default;
-};
 
 /// layer_types of full_attention, sliding_attention and conv.
 void read_types(ConfigReader& reader, Lfm3Config& c) {
@@ -45,7 +40,9 @@ void read_types(ConfigReader& reader, Lfm3Config& c) {
                   "found no \"" + std::string(type) + "\"; a model without is not supported yet");
 }
 
-Lfm3Config read(ConfigReader& reader) {
+}  // namespace
+
+Lfm3Config read_lfm3_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 128'000;
@@ -67,6 +64,8 @@ Lfm3Config read(ConfigReader& reader) {
   reader.ignore({"norm_eps"});
   return c;
 }
+
+namespace {
 
 struct Lfm3Attention {
   Lfm3Attention(const Builder& builder, const Lfm3Config& c, const ModelOptions& options)
@@ -141,7 +140,9 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const Lfm3Confi
   return layer;
 }
 
-DecoderParts parts(const Lfm3Config& config, const ModelOptions& options) {
+}  // namespace
+
+DecoderParts lfm3_text_parts(const Lfm3Config& config, const ModelOptions& options) {
   DecoderParts parts;
   parts.layer = [config, options](const Builder& layer, std::size_t i) {
     return make_layer(layer, config, options, i);
@@ -151,11 +152,9 @@ DecoderParts parts(const Lfm3Config& config, const ModelOptions& options) {
   return lfm2_parts(std::move(parts));
 }
 
-}  // namespace
-
 namespace family {
-extern const Family lfm3 =
-    text_family_of<Lfm3Config, read, parts>(kClasses, kBlocks, generating_traits_with<Feature::quantization>);
+extern const Family lfm3 = text_family_of<Lfm3Config, read_lfm3_config, lfm3_text_parts>(
+    kClasses, kBlocks, generating_traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer
