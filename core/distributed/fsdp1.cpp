@@ -603,10 +603,13 @@ void FullyShardedDataParallel::flat_gradient(Unit& unit, Backward& b) {
     std::vector<Tensor> zeros;
     unsigned i = 0;
     for (const Piece& piece : unit.pieces) {
-      const Tensor* gradient = piece.parameter ? &b.grads[i++] : nullptr;
-      if (gradient && *gradient)
+      Tensor* gradient = piece.parameter ? &b.grads[i++] : nullptr;
+      if (gradient && *gradient) {
+        // ViewBackward: a row of elements has their order.
+        if (!gradient->is_contiguous())
+          *gradient = empty(context_, Op::clone, gradient->sizes(), gradient->dtype(), Role::gradient);
         context_.record_stream(*gradient, kUnshardStream);
-      else
+      } else
         zeros.push_back(empty(context_, Op::zeros, {piece.numel}, dtype));
     }
     flat = flat_tensor(unit, Op::cat, unit.numel, dtype, Role::gradient);
