@@ -48,6 +48,9 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules.emplace_back(c.of->tower->block);
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   if (c.of == &kGlm4v) t.allow({Feature::liger});  // Liger does not know the others
+  if (c.of->has_experts())                         // a checkpoint's e_score_correction_bias comes among its weights
+    t.refuse(Feature::quantization, "not-modelled",
+             "quantised weights beside this class's experts are not supported yet: leave it out");
   t.has_experts = c.of->has_experts();
   t.balances_experts = c.text.experts.balances;
   t.counts_experts = c.text.experts.are_counted;
@@ -94,7 +97,13 @@ void convert_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfi
     add("blocks." + std::to_string(i) + ".",
         {"attn.qkv", "attn.proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"});
   add("merger.", {"proj", "gate_proj", "up_proj", "down_proj"});
+  const bool all_linear = lora.target_modules.all_linear;
   convert_expert_targets(reader, lora, paths, kExpertProjections);
+  const std::vector<std::string>& names = lora.target_modules.names;
+  if (all_linear || std::find(names.begin(), names.end(), "proj") != names.end())
+    reader.fail_found("target_modules", "not-modelled",
+                      "peft makes names of it, of which proj is the tower's convolution, too, whose adapter is not "
+                      "supported yet; expected other names of layers (q_proj, k_proj, v_proj, o_proj)");
 }
 
 }  // namespace
