@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
-PAIRS = ("clip", "siglip")
+PAIRS = ("clip", "siglip", "siglip2")
 IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
@@ -75,6 +76,27 @@ def lfm2_vl_shapes(config: dict[str, Any], size: list[int]) -> list[list[int]]:
     if p._is_image_too_large(*size, p.max_image_tokens, patch, factor, p.max_pixels_tolerance):
         tiles = p._get_grid_layout(*size, p.min_tiles, p.max_tiles, p.tile_size)[-1]
     return [[p.tile_size // patch] * 2] * tiles + [[height // patch, width // patch]]
+
+
+def siglip2_shape(size: list[int], patch: int, most: int) -> list[int]:
+    """Rows and columns of an image's patches, of at most so many, as Siglip2ImageProcessor cuts it."""
+    from transformers.models.siglip2.image_processing_pil_siglip2 import get_image_size_for_max_num_patches
+
+    return [side // patch for side in get_image_size_for_max_num_patches(*size, patch, most)]
+
+
+def minicpm_sizes(config: dict[str, Any], size: list[int]) -> list[list[int]]:
+    """Rows and columns of patches of an image and of its slices, as MiniCPMV4_6ImageProcessor cuts it."""
+    from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
+
+    patch, p = config.get("vision_config", {}).get("patch_size", 16), MiniCPMV4_6ImageProcessorPil()
+    mode = config.get("downsample_mode", "4x" if config["model_type"] == "minicpm_ocr" else "16x")
+    grid = p.get_sliced_grid(tuple(size), p.max_slice_nums, p.scale_resolution)
+    sizes = [p.find_best_resize(tuple(size), p.scale_resolution, patch, mode, allow_upscale=grid is None)]
+    if grid:
+        refined = p.get_refine_size(tuple(size), grid, p.scale_resolution, patch, mode, allow_upscale=True)
+        sizes += [tuple(side // parts for side, parts in zip(refined, grid, strict=True))] * math.prod(grid)
+    return [[side // patch for side in sides] for sides in sizes]
 
 
 def qwen2_audio_states(window: int, seconds: float) -> tuple[int, int]:
@@ -231,7 +253,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             side = [vision.get("image_size", 448 if kind == "llama4" else 384)] * 2
             tiles = tiles_of(data, side, lambda size: AYA_TILES[kind](size, side))
             out["pixel_values"] = tensor([sum(tiles), vision.get("num_channels", 3), *side], dtype)
-    elif kind == "internvl":
+    elif kind in ("internvl", "qianfan_ocr"):
         if images:
             side = vision.get("image_size", 448)
             side = list(side) if isinstance(side, list) else [side] * 2
@@ -253,6 +275,22 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             out["pixel_values"] = tensor([len(shapes), patches, vision.get("num_channels", 3) * patch**2], dtype)
             out["pixel_attention_mask"] = tensor([len(shapes), patches], "int32")
             out["spatial_shapes"] = {"values": shapes}
+    elif kind in ("siglip2", "siglip2_vision_model"):
+        if images:
+            patch, most = vision.get("patch_size", 16), vision.get("num_patches", 256)
+            shapes = [siglip2_shape(size, patch, most) for size in sizes_of(data, [224, 224])]
+            out["pixel_values"] = tensor([images, most, vision.get("num_channels", 3) * patch**2], dtype)
+            out["pixel_attention_mask"] = tensor([images, most], "int32")
+            out["spatial_shapes"] = {"values": shapes}
+    elif kind in MINICPM_V:
+        if images:
+            sizes = [size for image in sizes_of(data, [448, 448]) for size in minicpm_sizes(config, image)]
+            patch = vision.get("patch_size", 16)
+            width = sum(math.prod(size) for size in sizes) * patch
+            out["pixel_values"] = tensor([1, vision.get("num_channels", 3), patch, width], dtype)
+            out["target_sizes"] = {"values": sizes, "dtype": "int32"}
+        if kind == "minicpmv4_7":  # as a collator finds them (get_rope_index)
+            out["position_ids"] = tensor([3, batch, sequence])
     elif kind == "mllama":
         if images:
             out |= mllama_inputs(config, data, dtype)
@@ -427,6 +465,11 @@ def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
         batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
         inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
     if kind in GRIDS and kind not in KIMI_VL + FLAT_VL:
+    if kind == "minicpmv4_7":
+        inputs.pop("position_ids")
+        if "pixel_values" in inputs:
+            raise SystemExit("images that a processor hands to MiniCPM-V 4.7 are not recorded yet")
+    if kind in GRIDS and kind not in KIMI_VL:
         inputs.pop("position_ids")
         if "video_grid_thw" in inputs:
             inputs["mm_token_type_ids"] = tensor(inputs["input_ids"]["shape"])
@@ -452,7 +495,7 @@ def make_inputs(spec: Spec, device: str = "cuda") -> dict[str, Any]:
         if "cpu_values" in given:
             out[name] = torch.tensor(given["cpu_values"], dtype=getattr(torch, given.get("dtype", "int64")))
         elif "values" in given:
-            out[name] = torch.tensor(given["values"], device=device)
+            out[name] = torch.tensor(given["values"], dtype=getattr(torch, given.get("dtype", "int64")), device=device)
         elif "py" in given:
             out[name] = given["py"]
         else:

@@ -100,6 +100,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         return omni_values(spec) if hears else qwen2_audio_tokens(spec)
     if "spatial_shapes" in spec["inputs"]:
         return naflex_shapes(spec)
+    if "target_sizes" in spec["inputs"]:
+        return row_of_patches(spec)
     if "states" in spec["inputs"].get("input_features_mask", {}):
         read_padding(spec["inputs"]["input_features_mask"])
     if spec["model"].get("config", {}).get("model_type") in (*WAVEFORMS, "wav2vec2-bert"):
@@ -353,6 +355,58 @@ def naflex_shapes(spec: Spec) -> Callable[[Any], int]:
     return lambda tensor: int(values(tensor))
 
 
+def row_of_patches(spec: Spec) -> Callable[[Any], int]:
+    """MiniCPM-V reads each slice's rows and columns on the device, and where its patches, windows and features begin."""
+    import torch
+
+    config, given = spec["model"]["config"], spec["inputs"]["target_sizes"]["values"]
+    mode = config.get("downsample_mode", "4x" if config["model_type"] == "minicpm_ocr" else "16x")
+    merged = [[h // 2, w // 2] for h, w in given] if mode != "4x" else given
+    side, merge = config.get("vision_config", {}).get("window_kernel_size", [2, 2])[0], config.get("merge_kernel_size", [2, 2])
+    patches, fewer = ([math.prod(size) for size in sizes] for sizes in (given, [[h // 2, w // 2] for h, w in given]))
+    windows = sum(math.prod(size) for size in given) // side**2
+    ends = list(itertools.accumulate(math.prod(size) for size in merged))
+    reads = []  # MiniCPMV4_6Merger.forward, of an image after the other
+    for i, (h, w) in enumerate(merged):
+        rows, columns = h // merge[0], w // merge[1]
+        reads += [*ends[max(i - 1, 0) : i], ends[i], rows, columns, rows * columns]
+    of_merger = itertools.cycle(reads)
+    tolist = torch.Tensor.tolist
+
+    def answer(self: Any) -> Any:
+        if not self.is_cuda:
+            return tolist(self)
+        frame = asking()
+        caller = frame.f_code.co_name
+        if caller == "get_vision_nearest_position_ids":
+            return given
+        if caller == "get_vision_window_index":
+            return [[1, *size] for size in given]
+        frame = frame.f_back if caller == "<listcomp>" else frame
+        if not frame.f_code.co_qualname.endswith("VisionAttention.forward"):  # a message has the sizes in it
+            return tolist(self)
+        length = (its := frame.f_locals)["query_states"].size(2)
+        its.clear()  # the frame keeps what f_locals gave
+        return next(its for its in (patches, fewer, [side**2] * windows) if len(its) == len(self) and sum(its) == length)
+
+    torch.Tensor.tolist = answer
+
+    def count(tensor: Any) -> int:
+        frame = asking()
+        caller = frame.f_code.co_name
+        if caller == "get_max_seqlen":
+            return max(patches)
+        while frame:
+            if frame.f_code.co_name == "get_vision_window_index":
+                return windows + 1
+            if "processed_features" in frame.f_code.co_varnames:  # MiniCPMV4_6Merger.forward
+                return next(of_merger)
+            frame = frame.f_back
+        return 0
+
+    return count
+
+
 def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
     """Mistral 3 computes with image_sizes on the device: what becomes of its few integers is computed here, too."""
     import torch
@@ -399,6 +453,11 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         shape = (*spec["inputs"]["input_ids"]["shape"], width["hidden_size"])
         return {shape: tokens * width["hidden_size"]}
     config = spec["model"].get("config", {})
+    if "target_sizes" in spec["inputs"]:  # MiniCPM-V looks at the embeddings of images' tokens
+        mode = config.get("downsample_mode", "4x" if config["model_type"] == "minicpm_ocr" else "16x")
+        tokens = sum(math.prod(size) // (4 if mode == "4x" else 16) for size in spec["inputs"]["target_sizes"]["values"])
+        width = config["text_config"]["hidden_size"]
+        return {(*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
     if config.get("model_type") in (*OMNI, "qwen3_asr"):
         return omni_masks(spec)
     if config.get("model_type") in (*WAVEFORMS, "wav2vec2-bert"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from step.batch import PAIRS, idefics3_tiles, images_of, inputs_of, processors_own
-from step.spec import CLASSES, DTYPES, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import CLASSES, DTYPES, GRIDS, MINICPM_V, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 # Names in published files that transformers has no class of: the class and the config that it takes.
@@ -25,6 +25,7 @@ PARTS = {
     "muse_glimmer": ("vision_tower", "vision_projection"),
     "paddleocr_vl": ("visual", "projector"),
     "deepseek_vl": ("vision_model", "aligner"),
+    **{kind: ("vision_tower", "merger") for kind in MINICPM_V},
     "ovis2": ("vision_tower", "visual_embeddings_table"),
 }
 QWEN3_VL_FROZEN = ["visual.pos_embed", "visual.patch_embed", "visual.blocks", "visual.deepstack_merger_list"]  # LLaMA-Factory's tower

@@ -41,6 +41,11 @@ CLASSES = {
     "gemma4": "Gemma4ForConditionalGeneration",
     "gemma4_unified": "Gemma4UnifiedForConditionalGeneration",
     "internvl": "InternVLForConditionalGeneration",
+    "qianfan_ocr": "QianfanOCRForConditionalGeneration",
+    "minicpmv4_6": "MiniCPMV4_6ForConditionalGeneration",
+    "minicpmv4_7": "MiniCPMV4_7ForConditionalGeneration",
+    "minicpm_ocr": "MiniCPMOcrForConditionalGeneration",
+    "siglip2": "Siglip2Model",
     "mistral3": "Mistral3ForConditionalGeneration",
     "smolvlm": "SmolVLMForConditionalGeneration",
     "idefics2": "Idefics2ForConditionalGeneration",
@@ -51,6 +56,7 @@ CLASSES = {
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
 }
+MINICPM_V = ("minicpmv4_6", "minicpmv4_7", "minicpm_ocr")  # images are one row of patches (target_sizes)
 QWEN3_VL = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe_thinker")
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni_thinker", *QWEN3_VL)
 OMNI = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")  # they hear, too

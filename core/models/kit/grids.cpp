@@ -17,8 +17,6 @@ namespace oometer {
 
 namespace {
 
-/// CUB's scratch memory for a scan or a selection of int32: descriptors of 8 bytes, of 32 tiles for the first tile.
-constexpr std::int64_t kSmallScan = 1023;
 /// Sides of images in pixels, and how many frames.
 constexpr Range kPixels{1, 1 << 16};
 /// What one operator may make of a tensor: Node::outputs counts in 16 bits.

@@ -21,6 +21,9 @@ namespace oometer {
 
 class ConfigReader;
 
+/// CUB's scratch memory for a scan or a selection of int32: descriptors of 8 bytes, of 32 tiles for the first tile.
+inline constexpr std::int64_t kSmallScan = 1023;
+
 /// What makes a grid of an image: the model's sizes, and the limits that the published models' processors have, in
 /// pixels of the whole image.
 struct GridRule {

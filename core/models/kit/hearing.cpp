@@ -1,21 +1,9 @@
 #include "models/kit/hearing.h"
 
+#include "models/kit/image_text.h"
 #include "ops/ops.h"
 
 namespace oometer {
-
-namespace {
-
-// get_placeholder_mask
-Tensor audio_placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features) {
-  Tensor special_audio_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
-  const Tensor n_audio_tokens = sum_all(special_audio_mask);
-  special_audio_mask = expand(unsqueeze(special_audio_mask, -1), inputs_embeds.sizes());
-  { const Tensor taken = index_mask(inputs_embeds, special_audio_mask, features.numel()); }
-  return special_audio_mask;
-}
-
-}  // namespace
 
 ModelOutputs HearingModel::forward(const ModelInputs& inputs) {
   Tensor audio_embeds;  // among the inner model's outputs
@@ -29,7 +17,7 @@ Tensor HearingModel::model_forward(const ModelInputs& inputs, Tensor& audio_embe
   Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
   if (inputs.input_features) {
     audio_embeds = audio_features(inputs);
-    special_audio_mask = audio_placeholder_mask(inputs.input_ids, inputs_embeds, audio_embeds);
+    special_audio_mask = checked_placeholder_mask(inputs.input_ids, inputs_embeds, audio_embeds);
     const Tensor features = to(audio_embeds, inputs_embeds.dtype());
     inputs_embeds = masked_scatter(inputs_embeds, special_audio_mask, features);
   }

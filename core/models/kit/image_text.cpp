@@ -44,6 +44,7 @@ TensorList ImageTextModel::encoded_images(const ModelInputs& batch) {
 ModelOutputs ImageTextModel::forward(const ModelInputs& inputs) {
   Tensor image_hidden_states;
   const Tensor hidden_states = model_forward(inputs, image_hidden_states);
+  if (!gives_features()) image_hidden_states.reset();
   ModelOutputs outputs =
       causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
   if (image_hidden_states) outputs.others.push_back(image_hidden_states);
@@ -56,6 +57,14 @@ Tensor placeholder_mask(const Tensor& input_ids) {
   const Tensor elements = mul_scalar(n_image_tokens);
   const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
   return unsqueeze(special_image_mask, -1);
+}
+
+Tensor checked_placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features) {
+  Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+  const Tensor n_image_tokens = sum_all(special_image_mask);
+  special_image_mask = expand(unsqueeze(special_image_mask, -1), inputs_embeds.sizes());
+  { const Tensor taken = index_mask(inputs_embeds, special_image_mask, features.numel()); }
+  return special_image_mask;
 }
 
 Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hidden_states) const {
@@ -77,7 +86,7 @@ Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hi
     Tensor features =
         image.pooler_output.size() > 1 || joins_features() ? cat(image.pooler_output, 0) : image.pooler_output.front();
     features = to(features, inputs_embeds.dtype());
-    special_image_mask = placeholder_mask(inputs.input_ids);
+    special_image_mask = find_placeholders(inputs.input_ids, inputs_embeds, features);
     inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
     image_hidden_states = features;
   }

@@ -21,6 +21,8 @@ struct ImageFeatures {
 
 /// get_placeholder_mask
 Tensor placeholder_mask(const Tensor& input_ids);
+/// The same of classes that look at the embeddings of the tokens that it finds: [b, s, hidden].
+Tensor checked_placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features);
 
 class ImageTextModel : public LanguageModel {
  public:
@@ -40,6 +42,14 @@ class ImageTextModel : public LanguageModel {
   virtual std::size_t features_of(std::int64_t) const { return 1; }
   /// They are joined, however many there are.
   virtual bool joins_features() const { return features_of(2) > 1; }
+
+  /// get_placeholder_mask
+  virtual Tensor find_placeholders(const Tensor& input_ids, [[maybe_unused]] const Tensor& inputs_embeds,
+                                   [[maybe_unused]] const Tensor& features) const {
+    return placeholder_mask(input_ids);
+  }
+  /// Its outputs have the features of images (image_hidden_states).
+  virtual bool gives_features() const { return true; }
 
   ModuleId model_ = 0;  ///< the class without the head
 
