@@ -25,8 +25,9 @@ std::int64_t read_side(ConfigReader& reader, const char* key, std::int64_t fallb
   return fallback;
 }
 
-InternVisionConfig read_vision(ConfigReader& reader) {
+InternVisionConfig read_vision(ConfigReader& reader, const InternVLFamily& family) {
   InternVisionConfig c;
+  c.family = &family;
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
@@ -35,7 +36,7 @@ InternVisionConfig read_vision(ConfigReader& reader) {
   c.image_size = read_side(reader, "image_size", c.image_size);
   c.patch_size = read_side(reader, "patch_size", c.patch_size);
   c.hidden_act = reader.activation("hidden_act", c.hidden_act);
-  c.attention_bias = reader.boolean("attention_bias", false);
+  c.attention_bias = reader.boolean("attention_bias", family.is_qianfan);
   c.use_qk_norm = reader.boolean("use_qk_norm", false);
   c.rms_norm = reader.choice("norm_type", false, {{"layer_norm", false}, {"rms_norm", true}});
   c.use_mask_token = reader.boolean("use_mask_token", false);
@@ -44,6 +45,7 @@ InternVisionConfig read_vision(ConfigReader& reader) {
   c.hidden_dropout_prob = reader.number("hidden_dropout_prob", 0.0, 0.0, 1.0);
   c.attention_dropout = reader.number("attention_dropout", 0.0, 0.0, 1.0);
   c.projection_dropout = reader.number("projection_dropout", 0.0, 0.0, 1.0);
+  if (family.is_qianfan) c.drop_path_rate = reader.number("drop_path_rate", 0.1, 0.0, 1.0);
   reader.ignore({"model_type", "layer_scale_init_value"});
   if (c.hidden_size % c.num_attention_heads != 0)
     reader.fail_found("hidden_size", "inconsistent",
@@ -56,15 +58,15 @@ InternVisionConfig read_vision(ConfigReader& reader) {
 
 }  // namespace
 
-InternVLConfig read_internvl_config(ConfigReader& reader) {
+InternVLConfig read_internvl_config(ConfigReader& reader, const InternVLFamily& family) {
   InternVLConfig c;
   ConfigReader vision = reader.object("vision_config");
-  c.vision = read_vision(vision);
+  c.vision = read_vision(vision, family);
   vision.finish();
   ConfigReader text = reader.object("text_config");
   c.text = read_language_config(text);
   text.finish();
-  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", !family.is_qianfan);
   c.shuffle = static_cast<std::int64_t>(1.0 / reader.number("downsample_ratio", 0.5, 0.01, 1.0));
   c.projector_hidden_act = reader.activation("projector_hidden_act", Activation::gelu);
   c.vision_feature_layer = reader.integer("vision_feature_layer", -1, {-layer_count.max, -1});

@@ -6,9 +6,43 @@
 
 namespace oometer {
 
+/// What the classes are called: Qianfan-OCR's (models/qianfan_ocr) are copies of InternVL's, but for the tower's
+/// layers, which have no encoder around them, and drop paths.
+struct InternVLFamily {
+  const char *model_type, *class_name, *model, *projector, *vision_model, *vision_embeddings, *patch_embeddings,
+      *vision_layer, *vision_attention, *vision_mlp, *vision_norm, *drop_path;
+  bool is_qianfan = false;
+};
+inline constexpr InternVLFamily kInternVL{"internvl",
+                                          "InternVLForConditionalGeneration",
+                                          "InternVLModel",
+                                          "InternVLMultiModalProjector",
+                                          "InternVLVisionModel",
+                                          "InternVLVisionEmbeddings",
+                                          "InternVLVisionPatchEmbeddings",
+                                          "InternVLVisionLayer",
+                                          "InternVLVisionAttention",
+                                          "InternVLVisionMLP",
+                                          "InternVLVisionRMSNorm",
+                                          ""};
+inline constexpr InternVLFamily kQianfanOcr{"qianfan_ocr",
+                                            "QianfanOCRForConditionalGeneration",
+                                            "QianfanOCRModel",
+                                            "QianfanOCRMultiModalProjector",
+                                            "QianfanOCRVisionModel",
+                                            "QianfanOCRVisionEmbeddings",
+                                            "QianfanOCRVisionPatchEmbeddings",
+                                            "QianfanOCRVisionLayer",
+                                            "QianfanOCRVisionAttention",
+                                            "QianfanOCRVisionMLP",
+                                            "QianfanOCRVisionRMSNorm",
+                                            "QianfanOCRDropPath",
+                                            true};
+
 /// transformers 5.23, models/internvl/configuration_internvl.py, class InternVLVisionConfig: the fields that decide
 /// memory.
 struct InternVisionConfig {
+  const InternVLFamily* family = &kInternVL;
   std::int64_t hidden_size = 1024;
   std::int64_t intermediate_size = 4096;
   std::int64_t num_hidden_layers = 24;
@@ -24,6 +58,7 @@ struct InternVisionConfig {
   bool has_positions = true;     ///< use_absolute_position_embeddings
   bool use_mean_pooling = true;  ///< then it has no last norm
   double hidden_dropout_prob = 0, attention_dropout = 0, projection_dropout = 0;
+  double drop_path_rate = 0;  ///< of the last layer; Qianfan-OCR's
 
   std::int64_t patches_per_side() const { return image_size / patch_size; }
   /// With the class token.
@@ -54,6 +89,6 @@ struct InternVLConfig {
   bool operator==(const InternVLConfig&) const = default;
 };
 
-InternVLConfig read_internvl_config(ConfigReader& reader);
+InternVLConfig read_internvl_config(ConfigReader& reader, const InternVLFamily& family);
 
 }  // namespace oometer

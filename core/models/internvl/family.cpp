@@ -11,10 +11,14 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"internvl", "InternVLForConditionalGeneration"}};
-constexpr const char* kBlocks[] = {"InternVLVisionLayer"};
+constexpr const InternVLFamily* kNamed[] = {&kInternVL, &kQianfanOcr};  ///< as kClasses
+constexpr ModelClass kClasses[] = {{kInternVL.model_type, kInternVL.class_name},
+                                   {kQianfanOcr.model_type, kQianfanOcr.class_name}};
+constexpr const char* kBlocks[] = {kInternVL.vision_layer, kQianfanOcr.vision_layer};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_internvl_config(reader); }
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  return read_internvl_config(reader, *kNamed[&of - kClasses]);
+}
 
 std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
                              const ModelOptions& options) {
@@ -23,23 +27,24 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<InternVLConfig>();
-  ModelTraits t = vision_language_traits("InternVLForConditionalGeneration", c.text, c.tie_word_embeddings);
+  ModelTraits t = vision_language_traits(c.vision.family->class_name, c.text, c.tie_word_embeddings);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
   t.image_keys = {"image_size", "image_sizes", "tiles"};
   t.image_size = c.vision.image_size;
   t.cuts_images = t.chooses_tiles = true;
   t.oldest_transformers = {5, 23, 0};
-  t.no_split_modules.emplace_back(kBlocks[0]);
+  t.no_split_modules.emplace_back(c.vision.family->vision_layer);
   t.casts_by_first_parameter = true;
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::liger,
-           Feature::packing});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.vision.family->is_qianfan) return t;
+  t.allow({Feature::image_preferences, Feature::liger, Feature::packing});
   t.liger.usual.layer_norm = true;
   t.liger.lacks.layer_norm = false;
   t.liger.note =
       "Liger's rope and swiglu are given to apply_liger_kernel_to_internvl itself: of a Trainer's liger_kernel_config "
       "they do not reach an InternVL model";
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -5,6 +5,7 @@
 
 #include "models/kit/image_text.h"
 #include "models/llama/llama.h"
+#include "models/vit/vit.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/block_stack.h"
@@ -21,7 +22,7 @@ using VisionNorm = std::function<Tensor(const Tensor&)>;
 // NORM2FN[norm_type]
 VisionNorm make_norm(const Builder& parent, const char* name, const InternVisionConfig& config, bool liger) {
   if (config.rms_norm)
-    return [norm = LlamaRMSNorm(parent.child(name, "InternVLVisionRMSNorm"), config.hidden_size)](const Tensor& x) {
+    return [norm = LlamaRMSNorm(parent.child(name, config.family->vision_norm), config.hidden_size)](const Tensor& x) {
       return norm(x);
     };
   LayerNorm norm(parent.child(name, "LayerNorm"), config.hidden_size);
@@ -52,8 +53,8 @@ struct VisionAttention {
     v_proj = Linear(builder.child("v_proj", "Linear"), width, width, config.attention_bias);
     projection_layer = Linear(builder.child("projection_layer", "Linear"), width, width, true);
     if (!config.use_qk_norm) return;
-    q_norm = LlamaRMSNorm(builder.child("q_norm", "InternVLVisionRMSNorm"), width, options.liger.rms_norm);
-    k_norm = LlamaRMSNorm(builder.child("k_norm", "InternVLVisionRMSNorm"), width, options.liger.rms_norm);
+    q_norm = LlamaRMSNorm(builder.child("q_norm", config.family->vision_norm), width, options.liger.rms_norm);
+    k_norm = LlamaRMSNorm(builder.child("k_norm", config.family->vision_norm), width, options.liger.rms_norm);
   }
 
   AttentionOutputs operator()(const Tensor& argument) const {
@@ -106,12 +107,15 @@ struct VisionMLP {
 };
 
 struct VisionLayer {
-  VisionLayer(const Builder& builder, const InternVisionConfig& config, const ModelOptions& options)
-      : attention(builder.child("attention", "InternVLVisionAttention"), config, options),
-        mlp(builder.child("mlp", "InternVLVisionMLP"), config),
+  VisionLayer(const Builder& builder, const InternVisionConfig& config, const ModelOptions& options,
+              double drop_path_rate)
+      : attention(builder.child("attention", config.family->vision_attention), config, options),
+        mlp(builder.child("mlp", config.family->vision_mlp), config),
         layernorm_before(make_norm(builder, "layernorm_before", config, options.liger.layer_norm)),
         layernorm_after(make_norm(builder, "layernorm_after", config, options.liger.layer_norm)),
         hidden_dropout(config.hidden_dropout_prob),
+        drop_prob(drop_path_rate),
+        is_qianfan(config.family->is_qianfan),
         module(builder.module) {
     builder.children_are_through();
     const auto scale = [&](const char* name) {  // init_values * torch.ones(hidden_size)
@@ -120,10 +124,37 @@ struct VisionLayer {
     };
     lambda_1 = scale("lambda_1");
     lambda_2 = scale("lambda_2");
+    if (!is_qianfan) return;
+    for (const char* name : {"drop_path1", "drop_path2"})
+      builder.child(name, drop_prob > 0 ? config.family->drop_path : "Identity");
   }
 
   Tensor operator()(const Tensor& hidden_in) const {
     const ModuleScope scope(hidden_in.context(), module);
+    return is_qianfan ? drop_paths(hidden_in) : forward(hidden_in);
+  }
+
+  // QianfanOCRVisionLayer.forward
+  Tensor drop_paths(const Tensor& hidden_in) const {
+    Tensor hidden_states = layernorm_before(hidden_in), residual;
+    AttentionOutputs outputs = attention(hidden_states);  // the weights stay in `_`
+    hidden_states = std::move(outputs.output);
+    hidden_states = mul(lambda_1, hidden_states);
+    hidden_states = drop_path(hidden_states, drop_prob);
+    hidden_states = add(hidden_states, hidden_in);
+    residual = hidden_states;
+    hidden_states = layernorm_after(hidden_states);
+    hidden_states = mlp(hidden_states);
+    hidden_states = dropout(hidden_states, hidden_dropout);
+    hidden_states = mul(lambda_2, hidden_states);
+    {
+      const Tensor kept = drop_path(hidden_states, drop_prob);
+      hidden_states = add(kept, residual);
+    }
+    return hidden_states;
+  }
+
+  Tensor forward(const Tensor& hidden_in) const {
     Tensor layer_output, hidden_states, attention_output, weights;
     {
       const Tensor normed = layernorm_before(hidden_in);
@@ -145,7 +176,8 @@ struct VisionLayer {
   VisionMLP mlp;
   VisionNorm layernorm_before, layernorm_after;
   Tensor lambda_1, lambda_2;
-  double hidden_dropout = 0;
+  double hidden_dropout = 0, drop_prob = 0;
+  bool is_qianfan = false;
   ModuleId module = 0;
 };
 
@@ -156,7 +188,7 @@ struct VisionEmbeddings {
     const std::int64_t width = config.hidden_size;
     cls_token = builder.parameter("cls_token", {1, 1, width});
     if (config.use_mask_token) builder.parameter("mask_token", {1, 1, width});
-    const Builder patches = builder.child("patch_embeddings", "InternVLVisionPatchEmbeddings");
+    const Builder patches = builder.child("patch_embeddings", config.family->patch_embeddings);
     patch_embeddings = patches.module;
     projection = Conv2d(patches.child("projection", "Conv2d"), config.num_channels, width, config.patch_size, true);
     builder.children_are_through();
@@ -201,30 +233,43 @@ struct VisionOutputs {
 struct VisionModel {
   VisionModel() = default;
   VisionModel(const Builder& builder, const InternVLConfig& config, const ModelOptions& options)
-      : embeddings(builder.child("embeddings", "InternVLVisionEmbeddings"), config.vision, options.checkpointing),
+      : embeddings(builder.child("embeddings", config.vision.family->vision_embeddings), config.vision,
+                   options.checkpointing),
         checkpointing(options.checkpointing),
         captured(static_cast<std::size_t>(config.vision.num_hidden_layers + 1 + config.vision_feature_layer)),
         module(builder.module) {
-    const Builder inner = builder.child("encoder", "InternVLVisionEncoder");
-    encoder = inner.module;
-    stack = BlockStack(inner);
-    for (std::int32_t i = 0; i < config.vision.num_hidden_layers; ++i) {
-      layers.emplace_back(inner.child("layer", "InternVLVisionLayer", i), config.vision, options);
-      stack.add_block(inner);
+    const InternVLFamily& family = *config.vision.family;
+    const auto make_layers = [&](const Builder& inner, const char* name) {
+      encoder = inner.module;
+      stack = BlockStack(inner);
+      for (std::int32_t i = 0; i < config.vision.num_hidden_layers; ++i) {
+        layers.emplace_back(inner.child(name, family.vision_layer, i), config.vision, options,
+                            i == 0 ? 0 : config.vision.drop_path_rate);
+        stack.add_block(inner);
+      }
+    };
+    is_qianfan = family.is_qianfan;
+    if (!is_qianfan) make_layers(builder.child("encoder", "InternVLVisionEncoder"), "layer");
+    if (!config.vision.use_mean_pooling) {
+      layernorm.emplace_back(builder.child("layernorm", "LayerNorm"), config.vision.hidden_size);
+      layernorm.back().liger = options.liger.layer_norm;
     }
-    if (config.vision.use_mean_pooling) return;
-    layernorm.emplace_back(builder.child("layernorm", "LayerNorm"), config.vision.hidden_size);
-    layernorm.back().liger = options.liger.layer_norm;
+    if (is_qianfan) make_layers(builder, "layers");
   }
 
   VisionOutputs operator()(const Tensor& pixel_values) const {
     ModuleCall call(pixel_values.context(), module);
     VisionOutputs outputs;
-    const Tensor embedding_output = embeddings(pixel_values);
+    Tensor embedding_output = embeddings(pixel_values);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
       return [&layer = layers[i]](const Tensor& hidden) { return layer(hidden); };
     };
-    {
+    if (is_qianfan) {
+      Tensor hidden_states = stack.run(0, captured, std::move(embedding_output), checkpointing, block);
+      if (captured < layers.size()) outputs.hidden_state = hidden_states;
+      hidden_states = stack.run(captured, layers.size(), std::move(hidden_states), checkpointing, block);
+      outputs.last_hidden_state = std::move(hidden_states);
+    } else {
       ModuleCall inner(pixel_values.context(), encoder);
       outputs.hidden_state = stack.run(0, captured, embedding_output, checkpointing, block);
       outputs.last_hidden_state = stack.run(captured, layers.size(), outputs.hidden_state, checkpointing, block);
@@ -239,6 +284,7 @@ struct VisionModel {
   std::vector<VisionLayer> layers;
   std::vector<LayerNorm> layernorm;  ///< none or one
   CheckpointingConfig checkpointing;
+  bool is_qianfan = false;
   std::size_t captured = 0;  ///< of [embeddings, layer 1, ..., layer N]
   BlockStack stack;
   ModuleId module = 0, encoder = 0;
@@ -273,12 +319,13 @@ struct InternVLMultiModalProjector {
 class InternVL : public ImageTextModel {
  public:
   InternVL(Context& context, const InternVLConfig& config, const DataConfig& data, const ModelOptions& options)
-      : ImageTextModel(context, "InternVLForConditionalGeneration", Modality::none, data, options), config_(config) {
-    const Builder model = root_.child("model", "InternVLModel");
+      : ImageTextModel(context, config.vision.family->class_name, Modality::none, data, options), config_(config) {
+    const InternVLFamily& family = *config.vision.family;
+    const Builder model = root_.child("model", family.model);
     model_ = model.module;
-    vision_tower_ = VisionModel(model.child("vision_tower", "InternVLVisionModel", Modality::vision), config, options);
+    vision_tower_ = VisionModel(model.child("vision_tower", family.vision_model, Modality::vision), config, options);
     projector_ = InternVLMultiModalProjector(
-        model.child("multi_modal_projector", "InternVLMultiModalProjector", Modality::projector), config);
+        model.child("multi_modal_projector", family.projector, Modality::projector), config);
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options);
     language_model_.blocks.first_block = vision_tower_.stack.size();
     make_head(root_, config.text, config.tie_word_embeddings);
