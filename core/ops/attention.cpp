@@ -83,7 +83,9 @@ Tensor pad_head_dim(const Tensor& x) {
   if (x.size(3) % 8 == 0) return x;
   Shape sizes = x.sizes();
   sizes[3] = round_up(sizes[3], 8);
-  Record record(Op::constant_pad_nd, [](Backward& b) { b.give(0, slice(b.grad(), 3, 0, b.node.sizes[3])); }, {&x});
+  // constant_pad_nd_backward pads by less than nothing, which makes a copy in the usual order.
+  Record record(Op::constant_pad_nd,
+                [](Backward& b) { b.give(0, empty(b.context, Op::clone, b.node.sizes, b.grad().dtype())); }, {&x});
   if (record) record->sizes = x.sizes();
   return record.output(empty(x.context(), Op::constant_pad_nd, sizes, x.dtype()));
 }
@@ -97,8 +99,9 @@ void flash_backward(Backward& b) {
   const std::int64_t kv_heads = key.size(1), kv_length = key.size(2), rounded = round_up(length, 128);
   Tensor dq, dk, dv;
   {
-    const Tensor output =
-        contiguous(transpose(b.saved(3), 1, 2));  // _flash_attention_backward: a copy if queries were not [b, s, h, d]
+    // _flash_attention_backward: copies where these are not [b, s, h, d]; the gradient of a padded head is none.
+    const Tensor grad_output = contiguous(transpose(b.grad(), 1, 2));
+    const Tensor output = contiguous(transpose(b.saved(3), 1, 2));
     dq = empty_like(op, query);
     dk = empty_like(op, key);
     dv = empty_like(op, value);
