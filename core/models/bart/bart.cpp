@@ -11,6 +11,7 @@
 #include "nn/activation.h"
 #include "nn/block_stack.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 namespace oometer {
 
@@ -61,7 +62,7 @@ struct BartLayer {
         hidden_dropout(c.dropout),
         activation_dropout(c.activation_dropout),
         activation_fn(c.hidden_act),
-        norms_first(c.names->variant == BartVariant::mbart),
+        norms_first(c.names->norms_first()),
         module(builder.module) {
     const auto norm = [&](const char* name) { return LayerNorm(builder.child(name, "LayerNorm"), c.hidden_size); };
     const std::int64_t width = is_decoder ? c.decoder_ffn_dim : c.intermediate_size;
@@ -119,11 +120,39 @@ struct BartLayer {
   ModuleId module;
 };
 
+/// M2M100SinusoidalPositionalEmbedding.make_weights: a table of an even `width`.
+Tensor make_sines(const Builder& builder, std::int64_t count, std::int64_t width, DType dtype) {
+  Context& context = *builder.context;
+  const std::int64_t half = width / 2;
+  const auto floats = [&](Op op, const Shape& sizes) { return empty(context, op, sizes, DType::float32); };
+  Tensor emb, weights, joined;
+  {
+    const Tensor steps = empty(context, Op::arange, {half}, DType::int64);
+    emb = floats(Op::to_copy, {half});
+  }
+  for (const Op op : {Op::mul, Op::exp}) emb = floats(op, {half});
+  {
+    Tensor positions = empty(context, Op::arange, {count}, DType::int64);
+    positions = floats(Op::to_copy, {count});
+    emb = floats(Op::mul, {count, half});
+  }
+  {
+    const Tensor sines = floats(Op::sin, {count, half}), cosines = floats(Op::cos, {count, half});
+    if (dtype == DType::float32)
+      weights = builder.buffer({count, width}, dtype);
+    else
+      joined = floats(Op::cat, {count, width});
+  }
+  emb.reset();
+  if (!weights) weights = builder.buffer({count, width}, dtype);
+  return weights;
+}
+
 /// BartEncoder, BartDecoder.
 struct BartStack {
   BartStack() = default;
   BartStack(const Builder& builder, const BartConfig& c, const ModelOptions& options, bool decodes)
-      : variant(c.names->variant),
+      : names(c.names),
         is_decoder(decodes),
         hidden_dropout(c.dropout),
         masked(masked_by(options.attention)),
@@ -131,10 +160,15 @@ struct BartStack {
         module(builder.module) {
     if (checkpointing.mode == CheckpointMode::reentrant) checkpointing.mode = CheckpointMode::none;  // it is refused
     embed_tokens = Embedding(builder.child("embed_tokens", c.names->embedding), c.vocab_size, c.hidden_size);
-    const bool is_marian = c.names->variant == BartVariant::marian;
-    embed_positions = Embedding(builder.child("embed_positions", c.names->positions),
-                                c.max_position_embeddings + (is_marian ? 0 : 2), c.hidden_size);
-    if (is_marian) embed_positions.weight->leaf_requires_grad = false;
+    const Builder positions_builder = builder.child("embed_positions", names->positions);
+    const bool freezes = names->freezes_positions();
+    if (names->variant == BartVariant::m2m_100) {
+      position_weights = make_sines(positions_builder, c.max_position_embeddings + 2, c.hidden_size, options.dtype);
+      positions_module = positions_builder.module;
+    } else {
+      embed_positions = Embedding(positions_builder, c.max_position_embeddings + (freezes ? 0 : 2), c.hidden_size);
+    }
+    if (freezes) embed_positions.weight->leaf_requires_grad = false;
     const std::int64_t count = decodes ? c.decoder_layers : c.num_hidden_layers;
     blocks = BlockStack(builder);
     layers.reserve(static_cast<std::size_t>(count));
@@ -143,12 +177,23 @@ struct BartStack {
                           options, decodes);
       blocks.add_block(builder);
     }
-    if (!is_marian) layernorm_embedding = LayerNorm(builder.child("layernorm_embedding", "LayerNorm"), c.hidden_size);
-    if (c.names->variant == BartVariant::mbart)
-      layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
+    if (names->norms_embeddings())
+      layernorm_embedding = LayerNorm(builder.child("layernorm_embedding", "LayerNorm"), c.hidden_size);
+    if (names->norms_first()) layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
   }
 
-  /// MarianSinusoidalPositionalEmbedding.
+  /// M2M100SinusoidalPositionalEmbedding.
+  Tensor counted_sines(const Tensor& input_ids) const {
+    Context& context = input_ids.context();
+    const ModuleScope scope(context, positions_module);
+    const NoGrad no_grad(context);
+    const Tensor position_ids = create_position_ids(input_ids);
+    const Shape& tokens = input_ids.sizes();
+    const Tensor rows = index_select(position_weights, 0, view(position_ids, {input_ids.numel()}));
+    return view(rows, {tokens[0], tokens[1], position_weights.size(1)});
+  }
+
+  /// MarianSinusoidalPositionalEmbedding, PegasusSinusoidalPositionalEmbedding.
   Tensor sines(const Tensor& given) const {
     const NoGrad no_grad(given.context());
     return embed_positions(given);
@@ -159,11 +204,12 @@ struct BartStack {
   Tensor positions(const Tensor& input_ids, const Tensor& given) const {
     Context& context = input_ids.context();
     const std::int64_t length = input_ids.size(1);
-    const bool is_marian = variant == BartVariant::marian;
-    if (is_marian && is_decoder) return sines(given);
+    if (names->variant == BartVariant::m2m_100) return counted_sines(input_ids);
+    const bool freezes = names->freezes_positions();
+    if (freezes && is_decoder) return sines(given);
     Tensor position_ids;
     if (!is_decoder) position_ids = empty(context, Op::arange, {length}, DType::int64);
-    if (is_marian) return sines(position_ids);
+    if (freezes) return sines(position_ids);
     const Tensor offset = empty(context, Op::add, {is_decoder ? 1 : input_ids.size(0), length}, DType::int64);
     return embed_positions(offset);
   }
@@ -176,21 +222,28 @@ struct BartStack {
     {
       Tensor embedded = embed_tokens(input_ids);
       const auto require_grad = [&](Tensor& output) { require_input_grad(checkpointing, output, embed_tokens.module); };
-      if (variant == BartVariant::marian) require_grad(embedded);  // others' embeddings are scaled by their module
+      const bool scales_behind = names->freezes_positions();  // others' embeddings are scaled by their module
+      if (scales_behind) require_grad(embedded);
       inputs_embeds = mul_scalar(embedded);
-      if (variant != BartVariant::marian) require_grad(inputs_embeds);
+      if (!scales_behind) require_grad(inputs_embeds);
     }
     Tensor attended, attention_mask, encoder_attention_mask, position_ids;
     if (is_decoder) {
-      position_ids = empty(context, Op::arange, {input_ids.size(1)}, DType::int64);
-      position_ids = empty(context, Op::add, {input_ids.size(1)}, DType::int64);
+      if (names->variant != BartVariant::m2m_100) {
+        position_ids = empty(context, Op::arange, {input_ids.size(1)}, DType::int64);
+        position_ids = empty(context, Op::add, {input_ids.size(1)}, DType::int64);
+      }
       attended = empty(context, Op::ones_like, input_ids.sizes(), DType::float32);
       attention_mask = create_causal_mask(inputs_embeds, {{}, attended}, masked);
+      if (names->variant == BartVariant::m2m_100) attended.reset();  // one name for both
       encoder_attention_mask = create_cross_mask(inputs_embeds, encoder_hidden_states, source, masked);
     }
     const Tensor embed_pos = positions(input_ids, position_ids);
-    // One name in BART, but in the others' decoder the positions' is that of their embeddings.
-    (variant == BartVariant::bart ? attended : position_ids).reset();
+    // One name in BART, but in mBART's and Marian's decoder the positions' is that of their embeddings.
+    if (names->variant == BartVariant::bart)
+      attended.reset();
+    else if (names->variant != BartVariant::pegasus)
+      position_ids.reset();
     Tensor hidden_states = add(inputs_embeds, embed_pos);
     if (layernorm_embedding.weight) hidden_states = layernorm_embedding(hidden_states);
     hidden_states = dropout(hidden_states, hidden_dropout);
@@ -205,9 +258,11 @@ struct BartStack {
     return call.result(hidden_states);
   }
 
-  BartVariant variant = BartVariant::bart;
+  const BartClassNames* names = nullptr;
   bool is_decoder = false;
   Embedding embed_tokens, embed_positions;
+  Tensor position_weights;  ///< M2M-100's
+  ModuleId positions_module = 0;
   std::vector<BartLayer> layers;
   BlockStack blocks;
   LayerNorm layernorm_embedding, layer_norm;
@@ -230,7 +285,7 @@ class BartForConditionalGeneration : public EncoderModel {
     decoder_.blocks.first_block = encoder_.layers.size();
     tie_weight(decoder_.embed_tokens.weight, decoder_.embed_tokens.module, shared.weight);
     tie_weight(encoder_.embed_tokens.weight, encoder_.embed_tokens.module, shared.weight);
-    final_logits_bias_ = root_.buffer({1, c.vocab_size}, options.dtype);
+    if (variant_ != BartVariant::m2m_100) final_logits_bias_ = root_.buffer({1, c.vocab_size}, options.dtype);
     lm_head_ = Linear(root_.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, false);
     tie_weight(lm_head_.weight, lm_head_.module, shared.weight);
     is_half_ = options.dtype == DType::float16;
@@ -258,7 +313,7 @@ class BartForConditionalGeneration : public EncoderModel {
       decoder_states = call.result(decoder_(decoder_input_ids, encoder_states, source));
     }
     Tensor lm_logits = lm_head_(decoder_states);
-    lm_logits = add(lm_logits, final_logits_bias_);
+    if (final_logits_bias_) lm_logits = add(lm_logits, final_logits_bias_);
     ModelOutputs outputs = outputs_of(std::move(lm_logits), inputs);
     outputs.others.push_back(std::move(encoder_states));
     return outputs;

@@ -6,15 +6,17 @@
 
 #include "models/kit/encoder.h"
 
-/// transformers 5.23, models/bart/modeling_bart.py, models/mbart/modeling_mbart.py, models/marian/modeling_marian.py:
+/// transformers 5.23, models/bart/modeling_bart.py and the modeling files of mbart, marian, m2m_100 and pegasus:
 /// encoder and decoder. Names and order of steps are those files'.
 namespace oometer {
 
 /// What the copies of BART's file do otherwise.
 enum class BartVariant : std::uint8_t {
   bart,
-  mbart,  ///< norms come first, and one more behind the layers; targets begin with their last token
-  marian  ///< embeddings have no norm; positions are sines, which nothing trains
+  mbart,    ///< norms come first, and one more behind the layers; targets begin with their last token
+  marian,   ///< embeddings have no norm; positions are sines, which nothing trains
+  m2m_100,  ///< as mBART, without a norm of embeddings; sines are a buffer's, of positions that count tokens
+  pegasus   ///< layers as mBART's, embeddings as Marian's
 };
 
 /// What BART's classes and those of the copies of its file are called, and which of them they are.
@@ -23,6 +25,10 @@ struct BartClassNames {
       *embedding;
   BartVariant variant = BartVariant::bart;
 
+  bool norms_first() const { return variant != BartVariant::bart && variant != BartVariant::marian; }
+  /// Sines in an Embedding that is frozen.
+  bool freezes_positions() const { return variant == BartVariant::marian || variant == BartVariant::pegasus; }
+  bool norms_embeddings() const { return variant == BartVariant::bart || variant == BartVariant::mbart; }
   bool operator==(const BartClassNames&) const = default;
 };
 

@@ -28,7 +28,10 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
   c.names = &names;
   c.class_name = names.generation;
   c.head = EncoderHead::masked_lm;  // a label for each token
-  c.vocab_size = reader.integer("vocab_size", names.variant == BartVariant::marian ? 58'101 : 50'265);
+  const bool is_m2m_100 = names.variant == BartVariant::m2m_100;
+  c.vocab_size = reader.integer("vocab_size", names.variant == BartVariant::marian ? 58'101
+                                              : is_m2m_100                         ? 128'112
+                                                                                   : 50'265);
   c.hidden_size = reader.integer("d_model", 1024);
   c.max_position_embeddings = reader.integer("max_position_embeddings", 1024);
   c.num_hidden_layers = reader.integer("encoder_layers", 12, layer_count);
@@ -37,9 +40,9 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
   c.decoder_layers = reader.integer("decoder_layers", 12, layer_count);
   c.decoder_attention_heads = reader.integer("decoder_attention_heads", 16);
   c.decoder_ffn_dim = reader.integer("decoder_ffn_dim", 4096);
-  c.hidden_act = reader.activation("activation_function", c.hidden_act);
+  c.hidden_act = reader.activation("activation_function", is_m2m_100 ? Activation::relu : c.hidden_act);
   c.dropout = reader.number("dropout", c.dropout, 0, 1);
-  c.attention_dropout = reader.number("attention_dropout", 0, 0, 1);
+  c.attention_dropout = reader.number("attention_dropout", is_m2m_100 ? 0.1 : 0, 0, 1);
   c.activation_dropout = reader.number("activation_dropout", 0, 0, 1);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
   if (names.variant == BartVariant::marian) {
@@ -52,14 +55,21 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
   if (!c.tie_word_embeddings)
     reader.fail_found("tie_word_embeddings", "not-modelled",
                       "embeddings of their own for encoder, decoder and head are not supported yet: expected true");
-  for (const char* key : {"encoder_layerdrop", "decoder_layerdrop"})
-    if (reader.number(key, 0, 0, 1) != 0)
+  for (const char* key : {"encoder_layerdrop", "decoder_layerdrop"}) {
+    if (reader.number(key, is_m2m_100 ? 0.05 : 0, 0, 1) == 0) continue;
+    if (reader.has(key))
       reader.fail_found(key, "not-modelled", "layers that are left out at random are not supported yet: expected 0");
+    else
+      reader.fail(key, "not-modelled",
+                  "found nothing, which is 0.05: layers that are left out at random are not supported yet; expected 0");
+  }
   check_encoder_heads(reader, c, "d_model");
   if (c.hidden_size % c.decoder_attention_heads != 0)
     reader.fail_found(
         "d_model", "inconsistent",
         "expected a multiple of decoder_attention_heads (" + std::to_string(c.decoder_attention_heads) + ")");
+  if (is_m2m_100 && c.hidden_size % 2 == 1)
+    reader.fail_found("d_model", "not-modelled", "an odd width of positions is not supported yet");
   reader.ignore({"scale_embedding",
                  "classifier_dropout",
                  "init_std",

@@ -37,7 +37,10 @@ Tensor create_position_ids(const Tensor& input_ids) {
   Tensor incremental_indices;
   {
     Tensor counted = empty(context, Op::cumsum, sizes, DType::int64);
-    if (sizes[0] == 1) const Workspace scan(context, Op::cumsum, cub_scan_bytes(sizes[1]));
+    {
+      const Tensor widened = empty(context, Op::cumsum, sizes, DType::int64);
+      if (sizes[0] == 1) const Workspace scan(context, Op::cumsum, cub_scan_bytes(sizes[1]));
+    }
     counted = to(counted, DType::int32);
     counted = add_scalar(counted);
     incremental_indices = mul(counted, mask);

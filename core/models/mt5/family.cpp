@@ -5,9 +5,9 @@ namespace oometer {
 
 namespace {
 
-constexpr T5ClassNames kMT5{"MT5ForConditionalGeneration", "MT5Stack",     "MT5Block",   "MT5LayerSelfAttention",
-                            "MT5LayerCrossAttention",      "MT5Attention", "MT5LayerFF", "MT5DenseActDense",
-                            "MT5DenseGatedActDense",       "MT5LayerNorm", true};
+constexpr T5ClassNames kMT5{"MT5ForConditionalGeneration", "MT5Stack",     "MT5Block",    "MT5LayerSelfAttention",
+                            "MT5LayerCrossAttention",      "MT5Attention", "MT5LayerFF",  "MT5DenseActDense",
+                            "MT5DenseGatedActDense",       "MT5LayerNorm", T5Variant::mt5};
 constexpr ModelClass kClasses[] = {{"mt5", kMT5.generation}};
 constexpr const char* kBlocks[] = {kMT5.block};
 

@@ -19,20 +19,21 @@ constexpr const char* kBlocks[] = {kT5.block};
 
 FamilyConfig read_t5_config(ConfigReader& reader, const T5ClassNames& names) {
   T5Config c;
+  const bool is_t5 = names.variant == T5Variant::t5, is_umt5 = names.variant == T5Variant::umt5;
   c.names = &names;
   c.class_name = names.generation;
   c.head = EncoderHead::masked_lm;  // a label for each token
-  c.vocab_size = reader.integer("vocab_size", names.is_mt5 ? 250'112 : 32'128);
+  c.vocab_size = reader.integer("vocab_size", is_t5 ? 32'128 : 250'112);
   c.hidden_size = reader.integer("d_model", 512);
   c.d_kv = reader.integer("d_kv", 64);
-  c.intermediate_size = reader.integer("d_ff", names.is_mt5 ? 1024 : 2048);
-  c.num_hidden_layers = reader.integer("num_layers", names.is_mt5 ? 8 : 6, layer_count);
+  c.intermediate_size = reader.integer("d_ff", is_t5 ? 2048 : 1024);
+  c.num_hidden_layers = reader.integer("num_layers", is_t5 ? 6 : 8, layer_count);
   c.num_decoder_layers = reader.optional_integer("num_decoder_layers", layer_count).value_or(c.num_hidden_layers);
-  c.num_attention_heads = reader.integer("num_heads", names.is_mt5 ? 6 : 8);
+  c.num_attention_heads = reader.integer("num_heads", is_t5 ? 8 : 6);
   c.relative_attention_num_buckets = reader.integer("relative_attention_num_buckets", 32);
   c.dropout_rate = reader.number("dropout_rate", c.dropout_rate, 0, 1);
   c.max_position_embeddings = 1 << 20;  // there is no longest text
-  const std::string projection = reader.text("feed_forward_proj", names.is_mt5 ? "gated-gelu" : "relu");
+  const std::string projection = reader.text("feed_forward_proj", is_t5 ? "relu" : "gated-gelu");
   c.is_gated_act = projection.starts_with("gated-");
   if (projection == "gated-gelu")
     c.hidden_act = Activation::gelu_new;
@@ -46,8 +47,8 @@ FamilyConfig read_t5_config(ConfigReader& reader, const T5ClassNames& names) {
   // T5Config.__post_init__ would tie the head all the same, but checkpoints with false have one of their own, which
   // PreTrainedModel.tie_weights then leaves as it is.
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
-  c.scale_decoder_outputs = c.tie_word_embeddings && !names.is_mt5;
-  if (!names.is_mt5 && !reader.has("decoder_start_token_id"))
+  c.scale_decoder_outputs = is_umt5 || (is_t5 && c.tie_word_embeddings);
+  if (is_t5 && !reader.has("decoder_start_token_id"))
     reader.fail("decoder_start_token_id", "missing", "found nothing; the class needs it to make the decoder's inputs");
   reader.ignore({"relative_attention_max_distance", "layer_norm_epsilon", "initializer_factor", "is_encoder_decoder",
                  "decoder_start_token_id", "pad_token_id", "classifier_dropout", "n_positions", "output_past",
@@ -63,11 +64,12 @@ ModelTraits t5_traits(const FamilyConfig& config) {
   t.ties_embeddings = c.tie_word_embeddings;
   // peft 0.21, utils/constants.py
   t.lora_targets = {"q", "v"};
-  t.ia3_targets = {"k", "v", c.names->is_mt5 ? "wi_1" : "wo"};
-  if (!c.names->is_mt5) t.ia3_feedforward = {"wo"};
+  t.ia3_targets = {"k", "v", c.names->variant == T5Variant::t5 ? "wo" : "wi_1"};
+  if (c.names->variant == T5Variant::t5) t.ia3_feedforward = {"wo"};
   t.ln_tuning_targets = {"layer_norm", "final_layer_norm"};
-  t.refuse(Feature::checkpointing, "not-modelled",
-           "checkpoints of blocks that pass on their position bias are not supported yet: expected \"none\"");
+  if (c.names->variant != T5Variant::umt5)
+    t.refuse(Feature::checkpointing, "not-modelled",
+             "checkpoints of blocks that pass on their position bias are not supported yet: expected \"none\"");
   t.refuse(Feature::flash_attention_2, "inconsistent", "the class has attention of its own: expected eager or sdpa");
   return t;
 }

@@ -99,11 +99,11 @@ struct T5LayerFF {
 };
 
 /// T5Attention._relative_position_bucket of relative positions, integers [q, k].
-Tensor relative_position_bucket(const Tensor& relative_position_in, bool bidirectional) {
+Tensor relative_position_bucket(const Tensor& relative_position_in, bool bidirectional, T5Variant variant) {
   Context& context = relative_position_in.context();
   const Shape& pairs = relative_position_in.sizes();
   const auto made = [&](Op op, DType dtype = DType::int64) { return empty(context, op, pairs, dtype); };
-  Tensor relative_buckets, relative_position, is_small, if_large;
+  Tensor relative_buckets, relative_position, is_small, log_ratio, if_large;
   if (bidirectional) {
     Tensor is_behind = made(Op::gt, DType::boolean);
     Tensor side = made(Op::to_copy);
@@ -121,6 +121,7 @@ Tensor relative_position_bucket(const Tensor& relative_position_in, bool bidirec
   is_small = made(Op::lt, DType::boolean);
   if_large = made(Op::to_copy, DType::float32);
   for (const Op op : {Op::div, Op::log, Op::div, Op::mul}) if_large = made(op, DType::float32);
+  if (variant == T5Variant::umt5) log_ratio = if_large;  // a name of its own
   for (const Op op : {Op::to_copy, Op::add}) if_large = made(op);
   {
     const Tensor largest = made(Op::full_like);
@@ -138,6 +139,7 @@ struct T5Attention {
         heads(c.num_attention_heads),
         head_dim(c.d_kv),
         is_decoder(decodes),
+        variant(c.names->variant),
         module(builder.module) {
     const auto projection = [&](const char* name) {
       return Linear(builder.child(name, "Linear"), c.hidden_size, c.inner_dim(), false);
@@ -159,14 +161,15 @@ struct T5Attention {
     }
     const Tensor memory_position = empty(context, Op::arange, {keys}, DType::int64);
     relative_position = empty(context, Op::sub, {queries, keys}, DType::int64);
-    const Tensor bucket = relative_position_bucket(relative_position, !is_decoder);
+    const Tensor bucket = relative_position_bucket(relative_position, !is_decoder, variant);
     const Tensor values = relative_attention_bias(bucket);
     return unsqueeze(permute(values, {2, 0, 1}), 0);
   }
 
-  /// `key_value_states`: null in self-attention. `position_bias`: made here where it is null. `cache`: of a decoder.
+  /// `key_value_states`: null in self-attention. `shared_bias`: made here where it is null. `cache`: of a decoder;
+  /// null: it keeps none.
   AttentionOutputs operator()(const Tensor& argument, const Tensor& key_value_states, const Tensor& mask,
-                              Tensor& position_bias, TensorList& cache) const {
+                              Tensor& shared_bias, TensorList* cache) const {
     Context& context = argument.context();
     ModuleCall self(context, module);
     const Tensor hidden_states = self.argument(argument);
@@ -176,13 +179,15 @@ struct T5Attention {
     states.key = heads_of(k(current_states), head_dim);
     states.value = heads_of(v(current_states), head_dim);
     // The decoder's config is a copy whose use_cache stays on: DynamicLayer.update appends to nothing.
-    if (is_decoder) {
+    if (is_decoder && cache) {
       Tensor keys = cat({states.key}, 2), values = cat({states.value}, 2);
-      cache.push_back(keys);
-      cache.push_back(values);
+      cache->push_back(keys);
+      cache->push_back(values);
       states.key = std::move(keys);
       states.value = std::move(values);
     }
+    Tensor own_bias;
+    Tensor& position_bias = variant == T5Variant::umt5 ? own_bias : shared_bias;
     if (!position_bias) {
       const std::int64_t queries = hidden_states.size(1), keys = states.key.size(2);
       position_bias = relative_attention_bias.weight
@@ -201,6 +206,7 @@ struct T5Attention {
   AttentionCall call;
   std::int64_t heads, head_dim;
   bool is_decoder;
+  T5Variant variant;
   ModuleId module;
 };
 
@@ -214,7 +220,7 @@ struct T5LayerAttention {
         module(builder.module) {}
 
   AttentionOutputs operator()(const Tensor& argument, const Tensor& key_value_states, const Tensor& mask,
-                              Tensor& position_bias, TensorList& cache) const {
+                              Tensor& position_bias, TensorList* cache) const {
     ModuleCall call(argument.context(), module);
     const Tensor hidden_states = call.argument(argument);
     const Tensor normed_hidden_states = layer_norm(hidden_states);
@@ -237,6 +243,7 @@ struct T5LayerAttention {
 struct T5Shared {
   Tensor attention_mask, encoder_hidden_states, encoder_attention_mask, position_bias, encoder_decoder_position_bias;
   TensorList cache{};  ///< keys and values
+  bool keeps_cache = true;
 };
 
 struct T5Block {
@@ -252,13 +259,13 @@ struct T5Block {
 
   Tensor operator()(const Tensor& hidden_in, T5Shared& shared) const {
     const ModuleScope scope(hidden_in.context(), module);
-    AttentionOutputs attended =
-        self_attention(hidden_in, {}, shared.attention_mask, shared.position_bias, shared.cache);
+    TensorList* const cache = shared.keeps_cache ? &shared.cache : nullptr;
+    AttentionOutputs attended = self_attention(hidden_in, {}, shared.attention_mask, shared.position_bias, cache);
     Tensor hidden_states = std::move(attended.output);  // the weights stay in `_`
     if (cross_attention) {
       AttentionOutputs crossed =
           (*cross_attention)(hidden_states, shared.encoder_hidden_states, shared.encoder_attention_mask,
-                             shared.encoder_decoder_position_bias, shared.cache);
+                             shared.encoder_decoder_position_bias, cache);
       hidden_states = std::move(crossed.output);
       attended.weights = std::move(crossed.weights);
     }
@@ -277,13 +284,16 @@ struct T5Stack {
       : is_decoder(decodes),
         dropout_rate(c.dropout_rate),
         masked(masked_by(options.attention)),
+        checkpointing(options.checkpointing),
+        own_biases(c.names->variant == T5Variant::umt5),
         module(builder.module) {
+    if (checkpointing.mode == CheckpointMode::reentrant) checkpointing.mode = CheckpointMode::none;  // it is refused
     embed_tokens = Embedding(builder.child("embed_tokens", "Embedding"), c.vocab_size, c.hidden_size);
     blocks = BlockStack(builder);
     const std::int64_t count = decodes ? c.num_decoder_layers : c.num_hidden_layers;
     layers.reserve(static_cast<std::size_t>(count));
     for (std::int32_t i = 0; i < count; ++i) {
-      layers.emplace_back(builder.child("block", c.names->block, i), c, options, decodes, i == 0);
+      layers.emplace_back(builder.child("block", c.names->block, i), c, options, decodes, own_biases || i == 0);
       blocks.add_block(builder);
     }
     final_layer_norm = make_norm(builder, "final_layer_norm", c);
@@ -294,7 +304,8 @@ struct T5Stack {
                     TensorList& cache) const {
     Context& context = input_ids.context();
     ModuleCall call(context, module);
-    const Tensor inputs_embeds = embed_tokens(input_ids);
+    const Tensor inputs_embeds = embed_tokens(
+        input_ids, [&](Tensor& output) { require_input_grad(checkpointing, output, embed_tokens.module); });
     T5Shared shared;
     shared.encoder_hidden_states = encoder_hidden_states;
     if (is_decoder) {
@@ -304,12 +315,26 @@ struct T5Stack {
       shared.attention_mask = create_bidirectional_mask(inputs_embeds, source, masked);
     }
     Tensor hidden_states = dropout(inputs_embeds, dropout_rate);
-    const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers[i], &shared](const Tensor& hidden) { return layer(hidden, shared); };
-    };
-    const auto kind = [](std::size_t i) { return int{i == 0}; };  // it makes the biases
-    hidden_states =
-        blocks.run(0, layers.size(), std::move(hidden_states), {}, block, {.positional = true, .kind = kind});
+    if (checkpointing.mode != CheckpointMode::none && context.training) {
+      // GradientCheckpointingLayer takes the cache away.
+      const auto block = [&](std::size_t i) -> BlockStack::Forward {
+        return [&layer = layers[i], attention_mask = shared.attention_mask, encoder_hidden_states,
+                encoder_attention_mask = shared.encoder_attention_mask](const Tensor& hidden) {
+          T5Shared of_block{attention_mask, encoder_hidden_states, encoder_attention_mask, {}, {}};
+          of_block.keeps_cache = false;
+          return layer(hidden, of_block);
+        };
+      };
+      hidden_states =
+          blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
+    } else {
+      const auto block = [&](std::size_t i) -> BlockStack::Forward {
+        return [&layer = layers[i], &shared](const Tensor& hidden) { return layer(hidden, shared); };
+      };
+      const auto kind = [&](std::size_t i) { return int{i == 0 && !own_biases}; };  // it makes the biases
+      hidden_states =
+          blocks.run(0, layers.size(), std::move(hidden_states), {}, block, {.positional = true, .kind = kind});
+    }
     cache = shared.cache;
     hidden_states = final_layer_norm(hidden_states);
     return call.result(dropout(hidden_states, dropout_rate));
@@ -322,6 +347,8 @@ struct T5Stack {
   Norm final_layer_norm;
   double dropout_rate = 0;
   MaskedBy masked = MaskedBy::sdpa;
+  CheckpointingConfig checkpointing;
+  bool own_biases = false;
   ModuleId module = 0;
 };
 
@@ -338,6 +365,8 @@ class T5ForConditionalGeneration : public EncoderModel {
     tie_weight(decoder_.embed_tokens.weight, decoder_.embed_tokens.module, shared.weight);
     if (c.tie_word_embeddings) tie_weight(lm_head_.weight, lm_head_.module, shared.weight);
     is_half_ = options.dtype == DType::float16;
+    is_reentrant_ = options.checkpointing.mode == CheckpointMode::reentrant;
+    has_segments_ = !options.checkpointing.segments.empty() || options.checkpointing.every != 1;
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
@@ -345,6 +374,13 @@ class T5ForConditionalGeneration : public EncoderModel {
       context_.refusal =
           Error{"not-modelled", "/training/precision",
                 "found float16, in which blocks clamp what is infinite; this is not supported yet: expected bfloat16"};
+    if (is_reentrant_ || has_segments_)
+      context_.refusal =
+          Error{"not-modelled", "/training/activation_checkpointing",
+                is_reentrant_ ? "found \"reentrant\", which is not supported yet with decoders that see an encoder's "
+                                "states; expected \"non-reentrant\""
+                              : "found checkpoints of some blocks, which are not supported yet with a decoder that "
+                                "keeps a cache; expected \"non-reentrant\""};
     TensorList cache;
     const MaskArguments source{{}, inputs.attention_mask, inputs.rows};
     Tensor encoder_states = encoder_(inputs.input_ids, {}, source, cache);
@@ -376,7 +412,7 @@ class T5ForConditionalGeneration : public EncoderModel {
 
   T5Stack encoder_, decoder_;
   Linear lm_head_;
-  bool scales_, is_half_ = false;
+  bool scales_, is_half_ = false, is_reentrant_ = false, has_segments_ = false;
 };
 
 }  // namespace

@@ -6,15 +6,22 @@
 
 #include "models/kit/encoder.h"
 
-/// transformers 5.23, models/t5/modeling_t5.py, models/mt5/modeling_mt5.py: encoder and decoder whose attention adds a
-/// bias by relative position. Names and order of steps are those files'.
+/// transformers 5.23, models/t5/modeling_t5.py, models/mt5/modeling_mt5.py, models/umt5/modeling_umt5.py: encoder and
+/// decoder whose attention adds a bias by relative position. Names and order of steps are those files'.
 namespace oometer {
 
-/// What T5's classes and those of the copy of its file are called, and do otherwise.
+/// What the copies of T5's file do otherwise.
+enum class T5Variant : std::uint8_t {
+  t5,
+  mt5,  ///< outputs of the decoder are never scaled
+  umt5  ///< they always are; each layer has a bias of its own
+};
+
+/// What T5's classes and those of the copies of its file are called, and which of them they are.
 struct T5ClassNames {
   const char *generation, *stack, *block, *self_attention, *cross_attention, *attention, *feed_forward, *dense,
       *gated_dense, *norm;
-  bool is_mt5 = false;  ///< outputs of the decoder are never scaled
+  T5Variant variant = T5Variant::t5;
 
   bool operator==(const T5ClassNames&) const = default;
 };
