@@ -34,6 +34,7 @@ FOLDERS = {
     "llava_next_video": "llava",
     "smolvlm": "idefics3",
     "idefics2": "idefics3",
+    "parakeet_ctc": "parakeet",
     "qwen2_5_vl": "qwen2_vl",
 }
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}

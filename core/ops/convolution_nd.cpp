@@ -100,9 +100,11 @@ Gradients slow_backward(Backward& b, const Tensor& x, const Tensor& grad, const 
 
 void convolution_nd_backward(Backward& b) {
   constexpr Op op = Op::convolution_backward;
-  const Tensor x = b.saved(0), weight = b.saved(1);
+  const Tensor saved = b.saved(0), weight = b.saved(1);
   const std::int64_t flags = b.node.integers[0], groups = b.node.integers[1];
   Context& context = b.context;
+  // Of one dimension it is made contiguous before anything else, and stays (Convolution.cpp, convolution_backward).
+  const Tensor x = saved.ndim() == 3 ? ordered(saved, op, false) : saved;
   const bool channels_last = context.behaviours.cudnn && x.ndim() > 3 && is_channels_last(x);
   const auto dense = [&](const Tensor& t) { return ordered(t, op, channels_last); };
   const Tensor grad = dense(b.grad());
@@ -115,10 +117,9 @@ void convolution_nd_backward(Backward& b) {
   };
   if (depthwise) {
     Tensor input;
-    // Of one dimension it is made contiguous anyway, and stays (Convolution.cpp, convolution_backward).
-    if (b.wants(1) || x.ndim() == 3) input = dense(x);
+    if (b.wants(1)) input = dense(x);
     if (b.wants(1)) g.weight = empty(context, op, weight.sizes(), grad.dtype());
-    if (x.ndim() != 3) input.reset();
+    input.reset();
     if (b.wants(0)) g.input = empty(context, op, x.sizes(), grad.dtype());
     sum_bias();
   } else if (context.behaviours.cudnn) {

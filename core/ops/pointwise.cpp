@@ -81,7 +81,10 @@ void pass_gradient(Backward& b) {
 template <Op backward>
 void activation_backward(Backward& b) {
   const Tensor& saved = b.saved(0);
-  b.give(0, pointwise(backward, {&b.grad(), &saved}, b.grad().dtype()));
+  // Its iterator has the result before the gradient, whose order in memory is its own (Activation.cpp).
+  const bool follows_saved = backward == Op::threshold_backward;
+  b.give(0, follows_saved ? pointwise(backward, {&saved, &b.grad()}, b.grad().dtype())
+                          : pointwise(backward, {&b.grad(), &saved}, b.grad().dtype()));
 }
 
 /// An activation that keeps its input.

@@ -115,6 +115,16 @@ def audioflamingo3_audio(audio: dict[str, Any], data: dict[str, Any], dtype: str
     return {"input_features": features, "input_features_mask": tensor([windows, window], "int32") | counts}
 
 
+def glmasr_audio(audio: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Windows of the encoder, an audio's last one padded: GlmAsrProcessor._process_audio. `rows`: of the projector, of a window."""
+    window, samples = 2 * audio.get("max_position_embeddings", 1500), round(data.get("audio_seconds", 30) * 16000)
+    windows = data.get("micro_batch_size", 1) * max(1, math.ceil(samples / (160 * window)))
+    rows = window // 2 * audio.get("hidden_size", 1280) // audio.get("intermediate_size", 5120)
+    counts = {"rows": rows, "tokens": ((math.ceil(samples / 160) - 1) // 2 + 1) // 4}
+    features = tensor([windows, audio.get("num_mel_bins", 128), window], dtype)
+    return {"input_features": features, "input_features_mask": tensor([windows, window], "int32") | counts}
+
+
 def omni_audio(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Spectrograms as the processors give them: Qwen2.5-Omni's padded to 300 s, Qwen3-Omni's to the longest; `frames`: without padding."""
     audios, samples = data.get("micro_batch_size", 1) * data.get("audios_per_sample", 1), round(data.get("audio_seconds", 30) * 16000)
@@ -174,6 +184,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["feature_attention_mask"] = tensor([audios, frames], "int32") | {"states": states, "tokens": tokens}
     if kind == "audioflamingo3" and data.get("audios_per_sample", 1):
         out |= audioflamingo3_audio(config.get("audio_config", {}), data, dtype)
+    if kind == "glmasr" and data.get("audios_per_sample", 1):
+        out |= glmasr_audio(config.get("audio_config", {}), data, dtype)
     if kind in OMNI and data.get("audios_per_sample", 1):
         out |= omni_audio(config, data, dtype)
     if kind == "qwen3_asr" and data.get("audios_per_sample", 1):  # its extractor pads clips to half a second, spectrograms to whole chunks
@@ -187,6 +199,12 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         states = [batch, (frames + 1) // 2]
         out["input_features"] = tensor([*states, config.get("feature_projection_input_dim", 160)], dtype)
         out["attention_mask"] = tensor(states, "int32") | {"attended": frames // 2}
+        out["labels"] = tensor([batch, sequence])
+        return out
+    if kind == "parakeet_ctc":  # ParakeetFeatureExtractor: its last frame never attends
+        frames = [batch, round(data.get("audio_seconds", 15) * 16000) // 160 + 1]
+        out["input_features"] = tensor([*frames, config.get("encoder_config", {}).get("num_mel_bins", 80)], dtype)
+        out["attention_mask"] = tensor(frames, "bool") | {"attended": frames[1] - 1}
         out["labels"] = tensor([batch, sequence])
         return out
     if kind in WAVEFORMS:

@@ -104,7 +104,7 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         return row_of_patches(spec)
     if "states" in spec["inputs"].get("input_features_mask", {}):
         read_padding(spec["inputs"]["input_features_mask"])
-    if spec["model"].get("config", {}).get("model_type") in (*WAVEFORMS, "wav2vec2-bert"):
+    if spec["model"].get("config", {}).get("model_type") in (*WAVEFORMS, "wav2vec2-bert", "parakeet_ctc"):
         connectionist_lengths(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
@@ -308,7 +308,7 @@ def connectionist_lengths(spec: Spec) -> None:
     import torch
 
     config = spec["model"]["config"]
-    kind = config["model_type"].replace("-", "_")
+    kind = config["model_type"].replace("-", "_").removesuffix("_ctc")
     modeling = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
     masked, labels = masked_states(config, heard_states(spec)), spec["inputs"].get("labels")
     given = spec["inputs"].get("attention_mask", {})
@@ -463,11 +463,12 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
     if config.get("model_type") in (*WAVEFORMS, "wav2vec2-bert"):
         batch, states = spec["batch"]["mbs"], heard_states(spec)
         return {(batch, states): batch * masked_states(config, states)}
-    if "states" in spec["inputs"].get("input_features_mask", {}):
+    if "tokens" in spec["inputs"].get("input_features_mask", {}):
         windows, frames = spec["inputs"]["input_features_mask"]["shape"]
         batch, sequence = spec["inputs"]["input_ids"]["shape"]
         tokens, width = batch * spec["inputs"]["input_features_mask"]["tokens"], config["text_config"]["hidden_size"]
-        return {(windows, frames // 4): tokens, (batch, sequence, width): tokens * width}
+        rows = spec["inputs"]["input_features_mask"].get("rows", frames // 4)
+        return {(windows, rows): tokens, (batch, sequence, width): tokens * width}
     if "feature_attention_mask" in spec["inputs"]:
         audios, frames = spec["inputs"]["feature_attention_mask"]["shape"]
         return {(audios, frames // 4): audios * spec["inputs"]["feature_attention_mask"]["tokens"]}

@@ -25,6 +25,8 @@ CLASSES = {
     "qwen2_5_omni_thinker": "Qwen2_5OmniThinkerForConditionalGeneration",
     "qwen3_omni_moe_thinker": "Qwen3OmniMoeThinkerForConditionalGeneration",
     "audioflamingo3": "AudioFlamingo3ForConditionalGeneration",
+    "glmasr": "GlmAsrForConditionalGeneration",
+    "parakeet_ctc": "ParakeetForCTC",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
     "glm4v_moe": "Glm4vMoeForConditionalGeneration",

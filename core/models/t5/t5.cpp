@@ -365,6 +365,7 @@ class T5ForConditionalGeneration : public EncoderModel {
     tie_weight(decoder_.embed_tokens.weight, decoder_.embed_tokens.module, shared.weight);
     if (c.tie_word_embeddings) tie_weight(lm_head_.weight, lm_head_.module, shared.weight);
     is_half_ = options.dtype == DType::float16;
+    has_adapters_ = options.wrapping != nullptr;
     is_reentrant_ = options.checkpointing.mode == CheckpointMode::reentrant;
     has_segments_ = !options.checkpointing.segments.empty() || options.checkpointing.every != 1;
   }
@@ -381,6 +382,10 @@ class T5ForConditionalGeneration : public EncoderModel {
                                 "states; expected \"non-reentrant\""
                               : "found checkpoints of some blocks, which are not supported yet with a decoder that "
                                 "keeps a cache; expected \"non-reentrant\""};
+    if (has_adapters_ && encoder_.checkpointing.mode != CheckpointMode::none && context_.modules)
+      context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
+                               "found checkpoints of blocks with adapters and ZeRO-3, which are not supported yet "
+                               "together; expected \"none\""};
     TensorList cache;
     const MaskArguments source{{}, inputs.attention_mask, inputs.rows};
     Tensor encoder_states = encoder_(inputs.input_ids, {}, source, cache);
@@ -412,7 +417,7 @@ class T5ForConditionalGeneration : public EncoderModel {
 
   T5Stack encoder_, decoder_;
   Linear lm_head_;
-  bool scales_, is_half_ = false, is_reentrant_ = false, has_segments_ = false;
+  bool scales_, is_half_ = false, is_reentrant_ = false, has_segments_ = false, has_adapters_ = false;
 };
 
 }  // namespace
