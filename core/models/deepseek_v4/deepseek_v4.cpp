@@ -589,7 +589,8 @@ struct LimitedMLP {
   ModuleId module;
 };
 
-/// DeepseekV4Experts._apply_gate
+}  // namespace
+
 Tensor limited_gate(const Tensor& gate_up) {
   const std::int64_t half = gate_up.size(-1) / 2;
   const TensorList halves = split(gate_up, {half, half}, -1);
@@ -597,6 +598,8 @@ Tensor limited_gate(const Tensor& gate_up) {
   const Tensor activated = silu(gate);
   return mul(activated, up);
 }
+
+namespace {
 
 /// The experts that are chosen by now, and with what weights; `routing`: with the logits.
 Routing weighted(ModuleCall& call, Routing routing, Tensor scores) {

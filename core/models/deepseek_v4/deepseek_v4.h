@@ -10,6 +10,9 @@ inline constexpr LlamaClassNames kDeepseekV4{"DeepseekV4ForCausalLM",    "Deepse
                                              "DeepseekV4Attention",      "DeepseekV4MLP",   "DeepseekV4RMSNorm",
                                              "DeepseekV4RotaryEmbedding"};
 
+/// DeepseekV4Experts._apply_gate: both halves are limited.
+Tensor limited_gate(const Tensor& gate_up);
+
 DecoderParts deepseek_v4_parts(const DeepseekV4Config& config, const ModelOptions& options);
 
 }  // namespace oometer
