@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
-from step.spec import GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip", "siglip2")
 IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
@@ -482,12 +481,11 @@ def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
     if kind in ("smolvlm", "idefics3", "idefics2") and "pixel_values" in inputs:
         batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
         inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
-    if kind in GRIDS and kind not in KIMI_VL + FLAT_VL:
     if kind == "minicpmv4_7":
         inputs.pop("position_ids")
         if "pixel_values" in inputs:
             raise SystemExit("images that a processor hands to MiniCPM-V 4.7 are not recorded yet")
-    if kind in GRIDS and kind not in KIMI_VL:
+    if kind in GRIDS and kind not in KIMI_VL + FLAT_VL:
         inputs.pop("position_ids")
         if "video_grid_thw" in inputs:
             inputs["mm_token_type_ids"] = tensor(inputs["input_ids"]["shape"])
