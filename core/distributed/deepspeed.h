@@ -20,6 +20,7 @@ class DeepSpeedTrainer : public TrainingStrategy {
 
   void backward(const Tensor& loss, bool last_micro_step) override;
   bool divides_loss() const override { return false; }
+  void save() override {}  ///< Accelerator.get_state_dict: tensor by tensor to the host
   std::int64_t world_size() const override { return world_; }
 
  protected:

@@ -106,6 +106,17 @@ bool has_gradients_in(const std::vector<Parameter>& parameters, DType dtype) {
 
 }  // namespace
 
+/// save_pretrained (transformers 5.23), which holds all that revert_weight_conversion (core_model_loading.py) has
+/// copied.
+void TrainingStrategy::save() {
+  if (training_.has_adapters()) return;  // peft's writes these alone
+  TensorList state_dict;
+  for (const Parameter& parameter : model_.parameters)
+    for (std::int32_t i = 0; i < parameter.saved_copies; ++i)
+      state_dict.push_back(empty(context_, Op::clone, {parameter.tensor.numel() / parameter.saved_copies},
+                                 parameter.tensor.dtype(), Role::parameter));
+}
+
 void TrainingStrategy::step() {
   // torch/amp/grad_scaler.py: clipping wants unscaled gradients; a fused optimizer divides by the scale in its kernel.
   const bool fused = training_.optimizer.implementation == OptimizerImplementation::fused;

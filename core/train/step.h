@@ -45,7 +45,7 @@ class TrainingStrategy {
   virtual bool divides_loss() const { return true; }
   bool scale_wrt_gas = true;
   /// What a checkpoint makes of the model's weights, on the device.
-  virtual void save() {}
+  virtual void save();
   /// Clipping, the optimizer's step, zero_grad.
   virtual void step();
   /// What clipping has found, where somebody holds on to it: HF Trainer, from one step to the next.

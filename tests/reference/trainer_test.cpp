@@ -55,7 +55,7 @@ TEST_CASE("Loops by hand are real PyTorch's to the byte: weights and autocast ap
 }
 
 TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("hf_trainer.jsonl", 198);
+  check_cases("hf_trainer.jsonl", 199);
 }
 
 TEST_CASE("Steps of LLaMA-Factory's trainers of preferences are the real ones' to the byte", "[reference][trainer]") {
@@ -95,7 +95,7 @@ TEST_CASE("HF Trainer's steps of models that read images or videos alone are the
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("sft.jsonl", 102);
+  check_cases("sft.jsonl", 103);
 }
 
 TEST_CASE("Steps with noise on the embeddings are the real ones' to the byte", "[reference][trainer]") {

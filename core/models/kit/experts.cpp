@@ -24,6 +24,8 @@ Experts::Experts(const Builder& at, std::int64_t num_experts, std::int64_t hidde
   if (at.wrapping) wrapper = at.wrapping->wrap_parameters(builder, projections, its.is_transposed);
   module = builder.module;
   gate_up_proj = builder.parameter(projections[0].name, projections[0].sizes);
+  // revert_weight_conversion: Concatenate's reverse copies both halves, MergeModulelist's are views of what is there.
+  if (its.has_gate && !its.checkpoint.empty()) builder.parameters->back().saved_copies = 2;
   if (its.has_bias) gate_up_proj_bias = builder.parameter("gate_up_proj_bias", {num_experts, 2 * intermediate_size});
   down_proj = builder.parameter(projections[1].name, projections[1].sizes);
   if (at.quantizer && !its.checkpoint.empty()) {
