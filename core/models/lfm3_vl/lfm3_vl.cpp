@@ -206,6 +206,7 @@ class Lfm3Vl : public PackedImageModel {
  public:
   Lfm3Vl(Context& context, const Lfm3VlConfig& config, const DataConfig& data, const ModelOptions& options)
       : PackedImageModel(context, kLfm3Vl, data, options), patch_elements_(config.vision.patch_elements()) {
+    accepts_loss_kwargs = true;  // the class does not say otherwise, its model does
     const Builder model = root_.child("model", "Lfm3VlModel");
     model_ = model.module;
     DecoderParts parts = lfm3_text_parts(config.text, options);
