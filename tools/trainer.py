@@ -549,6 +549,8 @@ class Samples:
             out["input_features"] = torch.zeros([len(samples) * audio[0], *audio[1:]])
         if data.get("media"):
             out |= make_inputs({"inputs": {key: given for key, given in self.media["inputs"].items() if key not in OF_TEXT}}, "cpu")
+        if self.media["model"]["config"].get("model_type") == "llama4" and "pixel_values" in out:  # Llama4ImageProcessor's
+            out["pixel_values"] = out["pixel_values"].to(torch.bfloat16)
         if (seen := out.get("cross_attention_mask")) is not None:  # of each token
             out["cross_attention_mask"] = seen.expand(-1, out["input_ids"].shape[1], -1, -1).contiguous()
 
