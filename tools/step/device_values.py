@@ -344,7 +344,7 @@ def naflex_shapes(spec: Spec) -> Callable[[Any], int]:
     shapes = torch.tensor(spec["inputs"]["spatial_shapes"]["values"])
     lengths = shapes.prod(-1)
     if (lengths < spec["inputs"]["pixel_attention_mask"]["shape"][1]).any():
-        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: padding_mask is None or not padding_mask.all()
 
     def values(tensor: Any) -> Any:
         its = shapes if tensor.untyped_storage().nbytes() == shapes.nbytes else lengths

@@ -1,3 +1,5 @@
+#include "models/siglip/config.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -35,26 +37,6 @@ std::int64_t tiles_of(std::int64_t height, std::int64_t width, std::int64_t tile
     }
   }
   return best;
-}
-
-ClipVisionConfig read_siglip2_vision(ConfigReader& reader, std::int64_t& num_positions) {
-  ClipVisionConfig defaults;
-  defaults.family = &kSiglip2Vision;
-  defaults.patch_size = 16;
-  defaults.image_size = 65'536;  // the class has none
-  defaults.hidden_act = Activation::gelu_tanh;
-  ClipVisionConfig c = read_vision_sizes(reader, defaults);
-  num_positions = reader.integer("num_patches", 256);
-  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(num_positions)));
-  if (side * side != num_positions)
-    reader.fail_found("num_patches", "inconsistent", "expected the patches of a square");
-  if (reader.boolean("vision_use_head", true))
-    reader.fail_found("vision_use_head", "not-modelled",
-                      "a tower with a head that nobody reads is not supported yet: expected false");
-  if (Lfm2VlConfig::kTileSize % c.patch_size != 0)
-    reader.fail_found("patch_size", "inconsistent", "expected a part of the processor's tile of 512 pixels");
-  reader.ignore({"model_type", "layer_norm_eps", "image_size"});
-  return c;
 }
 
 }  // namespace
@@ -96,7 +78,12 @@ Lfm2VlTiles Lfm2VlConfig::cut(std::int64_t height, std::int64_t width) const {
 Lfm2VlConfig read_lfm2_vl_config(ConfigReader& reader) {
   Lfm2VlConfig c;
   ConfigReader vision = reader.object("vision_config"), text = reader.object("text_config");
-  c.vision = read_siglip2_vision(vision, c.num_positions);
+  c.vision = read_siglip2_vision_config(vision, c.num_positions);
+  if (c.vision.has_head)
+    vision.fail_found("vision_use_head", "not-modelled",
+                      "a tower with a head that nobody reads is not supported yet: expected false");
+  if (Lfm2VlConfig::kTileSize % c.vision.patch_size != 0)
+    vision.fail_found("patch_size", "inconsistent", "expected a part of the processor's tile of 512 pixels");
   vision.finish();
   c.text = read_lfm2_config(text);
   text.ignore({"model_type"});

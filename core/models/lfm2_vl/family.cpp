@@ -8,6 +8,7 @@
 #include "models/kit/recurrent.h"
 #include "models/kit/text_family.h"
 #include "models/lfm2_vl/lfm2_vl.h"
+#include "models/siglip/config.h"
 #include "models/sizes.h"
 #include "models/vision_language.h"
 

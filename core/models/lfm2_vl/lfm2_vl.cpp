@@ -6,6 +6,7 @@
 #include "models/clip/clip.h"
 #include "models/kit/image_text.h"
 #include "models/lfm2/lfm2.h"
+#include "models/siglip/naflex.h"
 #include "nn/activation.h"
 #include "nn/checkpointing.h"
 #include "nn/wrapped_call.h"
@@ -16,100 +17,6 @@
 namespace oometer {
 
 namespace {
-
-/// Patches of an image's tile: rows and columns.
-using Cells = std::pair<std::int64_t, std::int64_t>;
-
-struct Siglip2VisionEmbeddings {
-  Siglip2VisionEmbeddings() = default;
-  Siglip2VisionEmbeddings(const Builder& builder, const Lfm2VlConfig& c)
-      : patch_embedding(builder.child("patch_embedding", "Linear"),
-                        c.vision.num_channels * c.vision.patch_size * c.vision.patch_size, c.vision.hidden_size, true),
-        position_embedding(builder.child("position_embedding", "Embedding"), c.num_positions, c.vision.hidden_size),
-        module(builder.module) {
-    while ((side + 1) * (side + 1) <= c.num_positions) ++side;
-  }
-
-  /// [tiles, patches, d], stretched to each tile's cells; what is behind them is padding.
-  Tensor resize_positional_embeddings(Tensor positional_embeddings, const std::vector<Cells>& spatial_shapes,
-                                      std::int64_t max_length) const {
-    const std::int64_t embed_dim = positional_embeddings.size(2);
-    Tensor resulted =
-        empty(positional_embeddings.context(), Op::empty,
-              {static_cast<std::int64_t>(spatial_shapes.size()), max_length, embed_dim}, positional_embeddings.dtype());
-    positional_embeddings = unsqueeze(permute(positional_embeddings, {2, 0, 1}), 0);
-    Tensor resized_embeddings;
-    for (const auto& [height, width] : spatial_shapes) {
-      resized_embeddings =
-          pool(Op::upsample, Op::upsample_backward, positional_embeddings, {1, embed_dim, height, width}, false);
-      resized_embeddings = transpose(reshape(resized_embeddings, {embed_dim, height * width}), 0, 1);
-      resulted = copy_into(std::move(resulted), resized_embeddings);
-      const Tensor first = select(resized_embeddings, 0, 0);
-      resulted = copy_into(std::move(resulted), expand(unsqueeze(first, 0), {max_length - height * width, embed_dim}));
-    }
-    return resulted;
-  }
-
-  Tensor operator()(const Tensor& argument, const std::vector<Cells>& spatial_shapes) const {
-    ModuleCall call(argument.context(), module);
-    const Tensor pixel_values = call.argument(argument);
-    Tensor patch_embeds;
-    {
-      const Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
-      patch_embeds = patch_embedding(pixels);
-    }
-    require_input_grad(checkpointing, patch_embeds, patch_embedding.module);
-    const Tensor& weight = position_embedding.weight;
-    if (argument.context().modules) argument.context().modules->read(weight);
-    const Tensor positional_embeddings = view(weight, {side, side, weight.size(1)});
-    const Tensor resized = resize_positional_embeddings(positional_embeddings, spatial_shapes, pixel_values.size(1));
-    return call.result(add(patch_embeds, resized));
-  }
-
-  Linear patch_embedding;
-  Embedding position_embedding;
-  std::int64_t side = 0;
-  CheckpointingConfig checkpointing;  ///< see require_input_grad
-  ModuleId module = 0;
-};
-
-struct Siglip2VisionModel {
-  Siglip2VisionModel() = default;
-  Siglip2VisionModel(const Builder& builder, const Lfm2VlConfig& c, const ModelOptions& options)
-      : embeddings(builder.child("embeddings", c.vision.family->embeddings), c),
-        encoder(builder.child("encoder", c.vision.family->encoder), vision_layers(c.vision, options.attention),
-                c.vision.num_hidden_layers, options.checkpointing),
-        post_layernorm(builder.child("post_layernorm", "LayerNorm"), c.vision.hidden_size),
-        masked(masked_by(options.attention)),
-        module(builder.module) {
-    embeddings.checkpointing = options.checkpointing;
-  }
-
-  Tensor operator()(const Tensor& pixel_values, const Tensor& pixel_attention_mask,
-                    const std::vector<Cells>& spatial_shapes) const {
-    ModuleCall call(pixel_values.context(), module);
-    const Tensor hidden_states = wrapped_call(pixel_values, embeddings.module,
-                                              [&](const Tensor& pixels) { return embeddings(pixels, spatial_shapes); });
-    Rows rows;
-    rows.has_mask = true;
-    for (const auto& [height, width] : spatial_shapes) rows.documents.push_back({height * width});
-    MaskArguments given;
-    given.attention_mask = pixel_attention_mask;
-    given.rows = &rows;
-    const Tensor encoder_attention_mask = create_bidirectional_mask(hidden_states, given, masked);
-    TensorList none;
-    Tensor last_hidden_state = encoder(hidden_states, encoder_attention_mask, {}, none);
-    const Tensor encoder_outputs = last_hidden_state;
-    last_hidden_state = post_layernorm(last_hidden_state);
-    return call.result(last_hidden_state);
-  }
-
-  Siglip2VisionEmbeddings embeddings;
-  ClipEncoder encoder;
-  LayerNorm post_layernorm;
-  MaskedBy masked = MaskedBy::sdpa;
-  ModuleId module = 0;
-};
 
 struct Lfm2VlMultiModalProjector {
   Lfm2VlMultiModalProjector() = default;
@@ -156,8 +63,8 @@ class Lfm2Vl : public ImageTextModel {
       : ImageTextModel(context, "Lfm2VlForConditionalGeneration", Modality::none, data, options), config_(config) {
     const Builder model = root_.child("model", "Lfm2VlModel");
     model_ = model.module;
-    vision_tower_ =
-        Siglip2VisionModel(model.child("vision_tower", config.vision.family->model, Modality::vision), config, options);
+    vision_tower_ = Siglip2VisionModel(model.child("vision_tower", config.vision.family->model, Modality::vision),
+                                       config.vision, config.num_positions, options);
     projector_ = Lfm2VlMultiModalProjector(
         model.child("multi_modal_projector", "Lfm2VlMultiModalProjector", Modality::projector), config);
     DecoderParts parts = lfm2_text_parts(config.text, options);
@@ -197,7 +104,8 @@ class Lfm2Vl : public ImageTextModel {
   // get_image_features
   ImageFeatures image_features(const ModelInputs& batch) const override {
     const std::vector<Cells> shapes = spatial_shapes();
-    const Tensor last_hidden_state = vision_tower_(batch.pixel_values, batch.pixel_attention_mask, shapes);
+    const Tensor last_hidden_state =
+        vision_tower_(batch.pixel_values, batch.pixel_attention_mask, shapes).last_hidden_state;
     const Tensor img_feature_lengths = sum(batch.pixel_attention_mask, {1}, false);
     ImageFeatures image;
     Tensor feature, img_embedding;

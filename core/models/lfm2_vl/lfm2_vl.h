@@ -7,22 +7,10 @@
 #include "models/kit/text_config.h"
 #include "models/model.h"
 
-/// transformers 5.23, models/lfm2_vl/modeling_lfm2_vl.py and models/siglip2/modeling_siglip2.py. Names and order of
-/// steps are those files'.
+/// transformers 5.23, models/lfm2_vl/modeling_lfm2_vl.py. Names and order of steps are that file's.
 namespace oometer {
 
 class ConfigReader;
-
-/// SigLIP 2's tower of patches (NaFlex): SigLIP's layers, positions stretched to each image.
-inline constexpr VisionFamily kSiglip2Vision{"Siglip2VisionModel",
-                                             "Siglip2VisionEmbeddings",
-                                             "Siglip2Encoder",
-                                             "Siglip2EncoderLayer",
-                                             "Siglip2Attention",
-                                             "Siglip2MLP",
-                                             false,
-                                             false,
-                                             true};
 
 /// How Lfm2VlImageProcessor cuts an image: tiles, and a last one of the whole image, each padded to as many patches.
 struct Lfm2VlTiles {

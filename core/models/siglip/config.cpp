@@ -1,5 +1,7 @@
 #include "models/siglip/config.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "config/reader.h"
@@ -15,6 +17,37 @@ ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) {
   c.has_head = reader.boolean("vision_use_head", true);
   reader.ignore({"projection_dim", "vocab_size", "num_image_tokens"});  // in published configs; the class reads none
   return c;
+}
+
+ClipVisionConfig read_siglip2_vision_config(ConfigReader& reader, std::int64_t& num_positions) {
+  ClipVisionConfig defaults;
+  defaults.family = &kSiglip2Vision;
+  defaults.patch_size = 16;
+  defaults.image_size = 65'536;  // the class has none
+  defaults.hidden_act = Activation::gelu_tanh;
+  ClipVisionConfig c = read_vision_sizes(reader, defaults);
+  num_positions = reader.integer("num_patches", 256);
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(num_positions)));
+  if (side * side != num_positions)
+    reader.fail_found("num_patches", "inconsistent", "expected the patches of a square");
+  c.has_head = reader.boolean("vision_use_head", true);
+  reader.ignore({"model_type", "layer_norm_eps", "image_size"});
+  return c;
+}
+
+// get_image_size_for_max_num_patches (models/siglip2/image_processing_siglip2.py), with Python's arithmetic
+std::pair<std::int64_t, std::int64_t> SiglipConfig::cut(std::int64_t height, std::int64_t width) const {
+  constexpr double kEps = 1e-5;
+  const double patch = static_cast<double>(vision.patch_size);
+  const auto cells = [&](double scale, std::int64_t size) {
+    return std::max(1.0, std::ceil(static_cast<double>(size) * scale / patch));
+  };
+  double least = kEps / 10, most = 100.0;
+  while (most - least >= kEps) {
+    const double scale = (least + most) / 2;
+    (cells(scale, height) * cells(scale, width) <= static_cast<double>(num_patches) ? least : most) = scale;
+  }
+  return {static_cast<std::int64_t>(cells(least, height)), static_cast<std::int64_t>(cells(least, width))};
 }
 
 namespace {
@@ -39,11 +72,11 @@ ClipTextConfig read_siglip_text(ConfigReader& reader, std::int64_t& projection_s
 
 }  // namespace
 
-SiglipConfig read_siglip_config(ConfigReader& reader, bool has_text) {
+SiglipConfig read_siglip_config(ConfigReader& reader, bool has_text, bool is_naflex) {
   SiglipConfig c;
   c.has_text = has_text;
   ConfigReader vision = reader.object("vision_config");
-  c.vision = read_siglip_vision_config(vision);
+  c.vision = is_naflex ? read_siglip2_vision_config(vision, c.num_patches) : read_siglip_vision_config(vision);
   vision.finish();
   if (!has_text) {
     reader.ignore({"text_config", "initializer_factor"});

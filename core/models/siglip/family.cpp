@@ -17,7 +17,7 @@ constexpr const char* kBlocks[] = {"SiglipTextEmbeddings", "SiglipVisionEmbeddin
                                    "SiglipMultiheadAttentionPoolingHead"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  if (&of != &kClasses[2]) return read_siglip_config(reader, &of == &kClasses[0]);
+  if (&of != &kClasses[2]) return read_siglip_config(reader, &of == &kClasses[0], false);
   SiglipConfig c;
   c.has_text = false;
   c.vision = read_siglip_vision_config(reader);

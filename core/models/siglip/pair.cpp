@@ -1,5 +1,8 @@
 #include "models/siglip/pair.h"
 
+#include <vector>
+
+#include "models/siglip/naflex.h"
 #include "nn/checkpointing.h"
 #include "nn/wrapped_call.h"
 #include "ops/ops.h"
@@ -13,8 +16,9 @@ namespace {
 struct SiglipTextModel {
   SiglipTextModel() = default;
   SiglipTextModel(const Builder& builder, const SiglipConfig& config, const ModelOptions& options)
-      : embeddings(builder.child("embeddings", "SiglipTextEmbeddings"), config.text),
-        encoder(builder.child("encoder", "SiglipEncoder"),
+      : embeddings(builder.child("embeddings", config.is_naflex() ? "Siglip2TextEmbeddings" : "SiglipTextEmbeddings"),
+                   config.text),
+        encoder(builder.child("encoder", config.vision.family->encoder),
                 text_layers(config.text, *config.vision.family, options.attention, false),
                 config.text.num_hidden_layers, options.checkpointing),
         final_layer_norm(builder.child("final_layer_norm", "LayerNorm"), config.text.hidden_size),
@@ -74,17 +78,29 @@ class Siglip : public Model {
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
     loss_type = config.has_text ? LossType::contrastive : LossType::none;
     const Modality modality = config.has_text ? Modality::none : Modality::vision;
-    const ModuleId added = context.add_root(config.has_text ? "SiglipModel" : config.vision.family->model, modality);
+    const char* const pair = config.is_naflex() ? "Siglip2Model" : "SiglipModel";
+    const ModuleId added = context.add_root(config.has_text ? pair : config.vision.family->model, modality);
     const Builder builder{&context, &parameters, &buffers, added, modality, options.dtype, options.wrapping};
+    if (!config.has_text && config.is_naflex()) {
+      naflex_ = Siglip2VisionModel(builder, config.vision, config.num_patches, options);
+      if (!options.checkpointing.input_require_grads) naflex_.embeddings.checkpointing = {};
+      return;
+    }
     if (!config.has_text) {
       vision_model_ = SiglipVisionModel(builder, config.vision, options);
       if (options.checkpointing.input_require_grads) vision_model_.embeddings.checkpointing = options.checkpointing;
       return;
     }
-    text_model_ = SiglipTextModel(builder.child("text_model", "SiglipTextModel", Modality::language), config, options);
-    vision_model_ = SiglipVisionModel(builder.child("vision_model", config.vision.family->model, Modality::vision),
-                                      config.vision, options);
-    vision_model_.encoder.blocks.first_block = text_model_.encoder.layers.size();
+    text_model_ = SiglipTextModel(
+        builder.child("text_model", config.is_naflex() ? "Siglip2TextModel" : "SiglipTextModel", Modality::language),
+        config, options);
+    const Builder tower = builder.child("vision_model", config.vision.family->model, Modality::vision);
+    if (config.is_naflex())
+      naflex_ = Siglip2VisionModel(tower, config.vision, config.num_patches, options);
+    else
+      vision_model_ = SiglipVisionModel(tower, config.vision, options);
+    (config.is_naflex() ? naflex_.encoder : vision_model_.encoder).blocks.first_block =
+        text_model_.encoder.layers.size();
     vision_model_.embeddings.checkpointing = options.checkpointing;
     builder.children_are_through();
     logit_scale_ = builder.parameter("logit_scale", {1});
@@ -97,13 +113,21 @@ class Siglip : public Model {
     };
     ModelInputs batch;
     if (config_.has_text) batch.input_ids = input({data_.micro_batch_size, data_.sequence_length}, DType::int64);
+    if (config_.is_naflex()) {
+      const ClipVisionConfig& v = config_.vision;
+      batch.pixel_values = input({data_.images(), config_.num_patches, v.num_channels * v.patch_size * v.patch_size},
+                                 data_.pixel_dtype.value_or(dtype_));
+      batch.pixel_attention_mask = input({data_.images(), config_.num_patches}, DType::int32);
+      batch.image_grid_thw = input({data_.images(), 2}, DType::int64);  // spatial_shapes
+      return batch;
+    }
     batch.pixel_values = input({data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width},
                                data_.pixel_dtype.value_or(dtype_));
     return batch;
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
-    ClipVisionOutput vision = vision_model_(inputs.pixel_values);
+    ClipVisionOutput vision = config_.is_naflex() ? see_patches(inputs) : vision_model_(inputs.pixel_values);
     if (!config_.has_text) return {{}, vision.pooler_output, {vision.last_hidden_state}};
     ClipVisionOutput text = text_model_(inputs.input_ids);
     Tensor image_embeds = vision.pooler_output, text_embeds = text.pooler_output;
@@ -124,12 +148,19 @@ class Siglip : public Model {
   }
 
  private:
+  ClipVisionOutput see_patches(const ModelInputs& inputs) const {
+    std::vector<Cells> shapes;
+    for (std::int64_t i = 0; i < data_.images(); ++i) shapes.emplace_back(data_.image(i).grid_h, data_.image(i).grid_w);
+    return naflex_(inputs.pixel_values, inputs.pixel_attention_mask, shapes);
+  }
+
   Context& context_;
   SiglipConfig config_;
   DataConfig data_;
   DType dtype_;
   SiglipTextModel text_model_;
   SiglipVisionModel vision_model_;
+  Siglip2VisionModel naflex_;  ///< in its place
   Tensor logit_scale_, logit_bias_;
 };
 

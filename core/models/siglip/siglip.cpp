@@ -53,35 +53,37 @@ SiglipMultiheadAttentionPoolingHead::SiglipMultiheadAttentionPoolingHead(const B
   mlp = ClipMLP(builder.child("mlp", config.family->mlp), config);
 }
 
-Tensor SiglipMultiheadAttentionPoolingHead::operator()(const Tensor& hidden_in) const {
+Tensor SiglipMultiheadAttentionPoolingHead::operator()(
+    const Tensor& hidden_in, const std::function<Tensor(const Tensor& probes)>& make_mask) const {
   Context& context = hidden_in.context();
   ModuleCall call(context, module);
   const std::int64_t batch = hidden_in.size(0), width = hidden_in.size(2), head_dim = width / num_heads,
                      heads = checked_product(batch, num_heads);
-  const Tensor probes = repeat(probe, batch);
+  const Tensor probes = repeat(probe, batch), attention_mask = make_mask ? make_mask(probes) : Tensor();
   Tensor hidden_state;
   {
     // torch.nn.functional.multi_head_attention_forward with need_weights, its batch second
     const ModuleCall self(context, attention);
     const Tensor key = transpose(hidden_in, 0, 1);
-    const auto rows = [&](const Tensor& packed, std::int64_t from, std::int64_t count) {
-      return slice(packed, 0, from * width, count * width);
-    };
-    // One view after the other: backward goes through them in this order.
-    const auto project = [&](const Tensor& x, std::int64_t from, std::int64_t count) {
-      const Tensor weight = rows(in_proj_weight, from, count), bias = rows(in_proj_bias, from, count);
-      return linear(x, weight, bias);
-    };
-    const Tensor projected = project(transpose(probes, 0, 1), 0, 1);
-    Tensor packed = project(key, 1, 2);
-    packed = unsqueeze(view(packed, {key.size(0), batch, 2, width}), 0);
-    packed = contiguous(select(transpose(packed, 0, 3), 3, 0));
+    Tensor projected, packed;
+    {  // _in_projection_packed
+      const TensorList weights = split(in_proj_weight, {width, 2 * width}, 0),
+                       biases = split(in_proj_bias, {width, 2 * width}, 0);
+      projected = linear(transpose(probes, 0, 1), weights[0], biases[0]);
+      packed = linear(key, weights[1], biases[1]);
+    }
+    packed = view(packed, {key.size(0), batch, 2, width});
+    packed = contiguous(permute(packed, {2, 0, 1, 3}));
     const auto by_head = [&](const Tensor& x) { return transpose(view(x, {x.size(0), heads, head_dim}), 0, 1); };
     const Tensor q = by_head(projected);
     Tensor k = by_head(select(packed, 0, 0)), v = by_head(select(packed, 0, 1));
     packed.reset();
     Tensor q_scaled = mul_scalar(q);
-    Tensor weights = bmm(autocast_lower(q_scaled), autocast_lower(transpose(k, 1, 2)));
+    Tensor weights;
+    if (attention_mask)
+      weights = baddbmm(attention_mask, q_scaled, transpose(k, 1, 2), false);
+    else
+      weights = bmm(autocast_lower(q_scaled), autocast_lower(transpose(k, 1, 2)));
     q_scaled.reset();  // del q_scaled, k
     k.reset();
     weights = softmax(weights, context.autocast.enabled ? DType::float32 : weights.dtype());
@@ -122,7 +124,9 @@ ClipVisionOutput SiglipVisionModel::operator()(const Tensor& pixel_values,
   const Tensor hidden_states = wrapped_call(pixel_values, embeddings.module, embeddings);
   const Tensor encoder_outputs = encoder(hidden_states, {}, wanted, output.hidden_states);  // until forward returns
   output.last_hidden_state = call.result(post_layernorm(encoder_outputs));
-  if (use_head) output.pooler_output = call.result(wrapped_call(output.last_hidden_state, head.module, head));
+  if (use_head)
+    output.pooler_output = call.result(
+        wrapped_call(output.last_hidden_state, head.module, [&](const Tensor& states) { return head(states); }));
   for (Tensor& tensor : output.hidden_states) tensor = call.result(tensor);
   return output;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "models/clip/clip.h"
 
 /// transformers 5.23, models/siglip/modeling_siglip.py. Names and order of steps are that file's.
@@ -22,7 +24,9 @@ struct SiglipVisionEmbeddings {
 struct SiglipMultiheadAttentionPoolingHead {
   SiglipMultiheadAttentionPoolingHead() = default;
   SiglipMultiheadAttentionPoolingHead(const Builder& builder, const ClipLayerConfig& config);
-  Tensor operator()(const Tensor& hidden_state) const;
+  /// `make_mask`: of what the repeated query sees, [b * heads, 1, s], or null; it is called with that query.
+  Tensor operator()(const Tensor& hidden_state,
+                    const std::function<Tensor(const Tensor& probes)>& make_mask = nullptr) const;
 
   Tensor probe, in_proj_weight, in_proj_bias;
   Linear out_proj;
