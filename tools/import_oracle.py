@@ -36,6 +36,10 @@ FOLDERS = {
     "idefics2": "idefics3",
     "parakeet_ctc": "parakeet",
     "qwen2_5_vl": "qwen2_vl",
+    "qianfan_ocr": "internvl",
+    "minicpmv4_7": "minicpmv4_6",
+    "minicpm_ocr": "minicpmv4_6",
+    "siglip2_vision_model": "siglip2",
 }
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}
 STATISTICS = ("requested", "allocated", "reserved")
