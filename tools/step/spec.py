@@ -48,6 +48,7 @@ CLASSES = {
     "minicpmv4_7": "MiniCPMV4_7ForConditionalGeneration",
     "minicpm_ocr": "MiniCPMOcrForConditionalGeneration",
     "siglip2": "Siglip2Model",
+    "got_ocr2": "GotOcr2ForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration",
     "smolvlm": "SmolVLMForConditionalGeneration",
     "idefics2": "Idefics2ForConditionalGeneration",
