@@ -3,6 +3,7 @@
 #include "nn/checkpointing.h"
 #include "nn/wrapped_call.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 #include "tensor/node.h"
 
 namespace oometer {
