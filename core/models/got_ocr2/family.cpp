@@ -77,8 +77,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::sdpa, Feature::flash_attention, Feature::flash_attention_2})
     t.refuse(feature, "inconsistent", "transformers has nothing but eager attention for GOT-OCR 2: expected eager");
-  for (const Feature feature :
-       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
