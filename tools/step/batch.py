@@ -248,7 +248,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             out["image_sizes"] = {"cpu_values": sizes_of(data, side)}
     elif kind in ("deepseek_vl", "ovis2", "got_ocr2"):  # their processors make a square of any image
         if images:
-            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *[vision.get("image_size", 1024 if kind == "got_ocr2" else 224)] * 2], dtype)
+            side = [vision.get("image_size", 1024 if kind == "got_ocr2" else 224)] * 2
+            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
     elif kind in ("llava", "clip", "clip_vision_model", "siglip", "siglip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:
