@@ -206,6 +206,12 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["attention_mask"] = tensor(frames, "bool") | {"attended": frames[1] - 1}
         out["labels"] = tensor([batch, sequence])
         return out
+    if kind == "moonshine":  # Wav2Vec2FeatureExtractor, with return_attention_mask
+        samples = [batch, round(data.get("audio_seconds", 10) * 16000)]
+        out["input_values"] = tensor(samples, dtype)
+        out["attention_mask"] = tensor(samples, "int32")
+        out["labels"] = tensor([batch, sequence])
+        return out
     if kind in WAVEFORMS:
         samples = [batch, round(data.get("audio_seconds", 15) * 16000)]
         out["input_values"] = tensor(samples, dtype)

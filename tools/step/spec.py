@@ -27,6 +27,7 @@ CLASSES = {
     "audioflamingo3": "AudioFlamingo3ForConditionalGeneration",
     "glmasr": "GlmAsrForConditionalGeneration",
     "parakeet_ctc": "ParakeetForCTC",
+    "moonshine": "MoonshineForConditionalGeneration",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
     "glm4v_moe": "Glm4vMoeForConditionalGeneration",
