@@ -32,6 +32,8 @@ FOLDERS = {
     "lighton_ocr": "mistral3",
     "llava_next": "llava",
     "llava_next_video": "llava",
+    "megatron-bert": "megatron_bert",
+    "roberta-prelayernorm": "roberta_prelayernorm",
     "smolvlm": "idefics3",
     "idefics2": "idefics3",
     "parakeet_ctc": "parakeet",
@@ -40,6 +42,7 @@ FOLDERS = {
     "minicpmv4_7": "minicpmv4_6",
     "minicpm_ocr": "minicpmv4_6",
     "siglip2_vision_model": "siglip2",
+    "xlm-roberta-xl": "xlm_roberta_xl",
 }
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}
 STATISTICS = ("requested", "allocated", "reserved")

@@ -8,6 +8,7 @@
 #include "nn/wrapped_call.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 namespace oometer {
 
@@ -28,6 +29,9 @@ BertEmbeddings::BertEmbeddings(const Builder& builder, const BertConfig& c, cons
   position_ids = builder.buffer({1, c.max_position_embeddings}, DType::int64);
   token_type_ids = builder.buffer({1, c.max_position_embeddings}, DType::int64);
   if (counts_tokens) position_embeddings = positions();
+  if (c.task_type_vocab_size != 0)
+    task_type_embeddings =
+        Embedding(builder.child("task_type_embeddings", "Embedding"), c.task_type_vocab_size, c.hidden_size);
 }
 
 Tensor create_position_ids(const Tensor& input_ids) {
@@ -76,6 +80,12 @@ Tensor BertEmbeddings::operator()(const Tensor& input_ids, const Tensor& given_p
   Tensor embeddings = add(inputs_embeds, type_embeddings);
   const Tensor its_position_embeddings = position_embeddings(positions);
   embeddings = add(embeddings, its_position_embeddings);
+  Tensor task_type_ids, task_embeddings;
+  if (task_type_embeddings.weight) {
+    task_type_ids = empty(context, Op::zeros, input_ids.sizes(), DType::int64);
+    task_embeddings = task_type_embeddings(task_type_ids);
+    embeddings = add_in_place(embeddings, task_embeddings);
+  }
   embeddings = layer_norm(embeddings);
   return call.result(dropout(embeddings, hidden_dropout_prob));
 }

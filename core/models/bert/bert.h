@@ -27,6 +27,7 @@ struct BertEmbeddings {
   Tensor operator()(const Tensor& input_ids, const Tensor& position_ids) const;
 
   Embedding word_embeddings, position_embeddings, token_type_embeddings;
+  Embedding task_type_embeddings;  ///< ERNIE's, where it has them
   LayerNorm layer_norm;
   Tensor position_ids, token_type_ids;  ///< buffers, [1, max_position_embeddings]
   double hidden_dropout_prob = 0;

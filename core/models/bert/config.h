@@ -37,6 +37,7 @@ struct BertConfig : EncoderConfig {
   std::int64_t type_vocab_size = 2;
   std::int64_t embedding_size = 0;  ///< 0: hidden_size
   std::int64_t pad_token_id = 0;
+  std::int64_t task_type_vocab_size = 0;  ///< 0: embeddings are of no task (ErnieEmbeddings)
 
   std::int64_t width_of_embeddings() const { return embedding_size == 0 ? hidden_size : embedding_size; }
   /// Tokens that it takes: RoBERTa's positions begin behind the padding's.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -126,7 +127,11 @@ class BertFor : public EncoderModel {
     const auto make_classifier = [&] { classifier_ = ClassificationHead(root_, c, classifies_text && has_own_head); };
     if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
     if (!predicts && c.names->classifier_first) make_classifier();
-    model_ = Encoder(root_.child(c.names->base, c.names->model), c, options, pools);
+    Builder base = root_.child(c.names->base, c.names->model);
+    // Trainer.get_decay_parameter_names takes all below "roberta_prelayernorm" for norms (transformers 5.23,
+    // trainer.py).
+    base.in_norm = std::string_view(c.names->base).find("layernorm") != std::string_view::npos;
+    model_ = Encoder(base, c, options, pools);
     if (predicts) {
       if (!c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
       // _tied_weights_keys: the head's own bias, too
