@@ -49,6 +49,7 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         with inside or contextlib.nullcontext(), torch.device(device):
             dtype = getattr(torch, DTYPES[train["precision"]])
             model = cls._from_config(config, attn_implementation=attention_of(config, train), dtype=dtype)
+            model.to(device)  # DiffLlama's torch.normal knows no default device
             kept = getattr(model, "_keep_in_fp32_modules_strict", None) or ()  # as from_pretrained leaves them
             for path, module in model.named_modules():
                 if path.rpartition(".")[2] in kept:
