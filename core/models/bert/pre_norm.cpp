@@ -119,7 +119,8 @@ AttentionOutputs megatron_attention(const BertSelfAttention& self, const Tensor&
 
 }  // namespace
 
-Tensor PreNormBertLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask, Tensor& weights) const {
+Tensor PreNormBertLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask, const Rows* rows,
+                                    Tensor& weights) const {
   Context& context = hidden_in.context();
   const ModuleScope scope(context, module);
   const bool is_megatron = norms == PreNorms::megatron;
@@ -127,7 +128,7 @@ Tensor PreNormBertLayer::operator()(const Tensor& hidden_in, const Tensor& atten
   {
     ModuleCall call(context, attention);
     const Tensor hidden_states = call.argument(hidden_in), normed = attention_norm(hidden_states);
-    its = is_megatron ? megatron_attention(self, normed, attention_mask) : self(normed, attention_mask);
+    its = is_megatron ? megatron_attention(self, normed, attention_mask) : self(normed, attention_mask, rows);
     its.output = call.result(self_output(its.output, hidden_states));
   }
   const Tensor& attention_output = its.output;
@@ -191,8 +192,8 @@ PreNormBert::Output PreNormBert::operator()(const ModelInputs& inputs) const {
     ModuleCall encode(context, encoder);
     const auto weights = std::make_shared<Tensor>();  // of layer_outputs, until the next layer has returned
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers[i], attention_mask, weights](const Tensor& hidden) {
-        return layer(hidden, attention_mask, *weights);
+      return [&layer = layers[i], attention_mask, rows = inputs.rows, weights](const Tensor& hidden) {
+        return layer(hidden, attention_mask, rows, *weights);
       };
     };
     const Tensor hidden_states = encode.argument(embedding_output);

@@ -28,7 +28,7 @@ struct PreNormEmbeddings {
 struct PreNormBertLayer {
   PreNormBertLayer(const Builder& builder, const BertConfig& config, const ModelOptions& options, PreNorms its_norms);
   /// `weights`: what a layer of Megatron's returns beside its states.
-  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask, Tensor& weights) const;
+  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask, const Rows* rows, Tensor& weights) const;
 
   /// A projection, dropout and the sum with what came in.
   struct Output {

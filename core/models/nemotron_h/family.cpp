@@ -185,18 +185,18 @@ struct Block : public DecoderLayer {
       : norm(builder.child("norm", kNames.rms_norm), rms_norm_cast_weight, {c.hidden_size}), module(builder.module) {
     const auto at = [&](const char* type) { return builder.child("mixer", type); };
     const auto alone = [](const auto& of) {
-      return [of](const Tensor& x, const Tensor&) { return AttentionOutputs{of(x), {}}; };
+      return [of](const Tensor& x, const PositionEmbeddings&, const Tensor&) { return AttentionOutputs{of(x), {}}; };
     };
     switch (c.kinds[index]) {
       case Mixer::mamba:
-        mixer =
-            Mamba2Mixer(at("NemotronHMamba2Mixer"), c, Activation::silu, index, {.norm_type = "NemotronHRMSNormGated"});
+        mixer = [mamba = Mamba2Mixer(at("NemotronHMamba2Mixer"), c, Activation::silu, index,
+                                     {.norm_type = "NemotronHRMSNormGated"})](
+                    const Tensor& x, const PositionEmbeddings&, const Tensor& mask) { return mamba(x, mask); };
         break;
       case Mixer::attention: {
         AttentionParts its;
         its.rotate = nullptr;
-        mixer = [attention = TextAttention(at(kNames.attention), c, options, its)](
-                    const Tensor& x, const Tensor& mask) { return attention(x, {}, mask); };
+        mixer = TextAttention(at(kNames.attention), c, options, its);
         break;
       }
       case Mixer::mlp:
@@ -208,7 +208,8 @@ struct Block : public DecoderLayer {
     }
   }
 
-  Tensor operator()(const Tensor& residual, const PositionEmbeddings&, const Tensor& attention_mask) const override {
+  Tensor operator()(const Tensor& residual, const PositionEmbeddings& positions,
+                    const Tensor& attention_mask) const override {
     const ModuleScope scope(residual.context(), module);
     Tensor hidden_states;
     {
@@ -216,13 +217,13 @@ struct Block : public DecoderLayer {
       const Tensor cast = to(residual, norm.weight.dtype());
       hidden_states = norm(cast);
     }
-    AttentionOutputs mixed = mixer(hidden_states, attention_mask);
+    AttentionOutputs mixed = mixer(hidden_states, positions, attention_mask);
     hidden_states = std::move(mixed.output);  // the weights stay in `_`
     return add(residual, hidden_states);
   }
 
   Norm norm;
-  std::function<AttentionOutputs(const Tensor&, const Tensor&)> mixer;
+  std::function<AttentionOutputs(const Tensor&, const PositionEmbeddings&, const Tensor&)> mixer;
   ModuleId module;
 };
 
