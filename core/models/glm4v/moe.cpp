@@ -49,9 +49,18 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   });
 }
 
+// Layers are called with the positions of frame, row and column, which none of them reads: a checkpoint keeps them, as
+// it keeps all that its layer is called with.
+PositionEmbeddings rotary_with_positions(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids,
+                                         DType dtype) {
+  PositionEmbeddings positions = glm4v_rotary(rotary_emb, position_ids, dtype);
+  positions.alibi = position_ids;  // of a name that this class has no use for
+  return positions;
+}
+
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
-  parts.rotary = glm4v_rotary;
+  parts.rotary = rotary_with_positions;
   return parts;
 }
 
