@@ -72,10 +72,10 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_idle_parts = !c.downsamples_16_times;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.vision.family->encoder_layer);
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::fsdp});
   t.prompts_take_images = !c.family->has_canvas_positions;
   refuse_generate_options(t);
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+  for (const Feature feature : {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -37,8 +37,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_size = t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {kBlocks[0], c.vision.family->embeddings, c.vision.family->encoder_layer, kBlocks[1]};
-  for (const Feature feature : {Feature::zero3, Feature::fsdp})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for SigLIP 2: use sdpa");
   if (!c.vision.has_head) t.losses = {"last_hidden_state"};
   if (!c.has_text) return t;
