@@ -68,7 +68,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.kernels = c.text.mixer.kernels;
   t.set_parts("vision_tower", "merger", "language_model");
   t.image_keys = {"image_size", "image_sizes"};
-  t.cuts_images = true;
   t.has_idle_parts = !c.downsamples_16_times;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.vision.family->encoder_layer);

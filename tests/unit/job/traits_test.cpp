@@ -86,7 +86,8 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
         if (taken && choices.contains(pointer))
           taken = std::find(choices[pointer].begin(), choices[pointer].end(), value) != choices[pointer].end();
         // Images and audio need many tokens; of a window a paged cache takes no more. Pairs have a limit of their own.
-        if (traits["text"] == true && traits["class"] != "CLIPModel" && traits["class"] != "SiglipModel") {
+        if (traits["text"] == true && traits["class"] != "CLIPModel" && traits["class"] != "SiglipModel" &&
+            traits["class"] != "Siglip2Model") {
           const bool hears = !stands(traits["without"], "/data/audios_per_sample");
           const int many = taken && value == "paged" ? 900 : 4000;
           job["data"]["sequence_length"] = traits["images"] == true || hears ? many : 64;
