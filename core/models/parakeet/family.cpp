@@ -75,7 +75,13 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   if (reduction != "mean" && reduction != "sum")
     reader.fail_found("ctc_loss_reduction", "not-modelled", "expected sum or mean");
   c.ctc_zero_infinity = reader.boolean("ctc_zero_infinity", true);
-  reader.ignore({"pad_token_id", "initializer_range"});
+  if (reader.has("pad_token_id") && reader.is_null("pad_token_id"))
+    reader.fail("pad_token_id", "inconsistent", "found null; the loss takes it for its blank (a TypeError)");
+  else if (reader.integer("pad_token_id", 1024, {0, 1 << 30}) >= c.vocab_size)
+    reader.fail(reader.has("pad_token_id") ? "pad_token_id" : "vocab_size", "inconsistent",
+                "expected a pad_token_id (1024 unless the config says another one), the blank of the loss, below "
+                "vocab_size (a RuntimeError)");
+  reader.ignore({"initializer_range"});
   return c;
 }
 
