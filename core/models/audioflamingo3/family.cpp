@@ -79,7 +79,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"AudioFlamingo3Attention", "AudioFlamingo3EncoderLayer", c.text.names->decoder_layer};
   for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
-                                Feature::lengths, Feature::chunked_cross_entropy, Feature::pretrain, Feature::finetune})
+                                Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});
   return t;
