@@ -89,6 +89,7 @@ TEST_CASE("Trainers' steps of models with images or audio are the real ones' to 
   check_cases("vision.jsonl", 337);
   check_cases("vision.jsonl", 325);
   check_cases("vision.jsonl", 328);
+  check_cases("vision.jsonl", 332);
 }
 
 TEST_CASE("HF Trainer's steps of models that read images or videos alone are the real ones' to the byte",

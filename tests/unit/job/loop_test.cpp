@@ -93,7 +93,7 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   CHECK(error_in(looped(R"({"name": "llava.LLaVATrainer", "args": {"mm_projector_lr": 2e-5}})")).code ==
         "not-modelled");
   CHECK(
-      error_in(R"({"version": 1, "model": {"preset": "qwen2-audio-7b"}, "training": {"loop": "transformers.Trainer"}})")
+      error_in(R"({"version": 1, "model": {"preset": "t5gemma-2b-2b"}, "training": {"loop": "transformers.Trainer"}})")
           .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
