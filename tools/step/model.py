@@ -41,6 +41,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         "modeling_wav2vec2_bert",
     ):  # torch.Tensor(n) knows no default device
         modeling.torch = types.SimpleNamespace(**{**vars(torch), "Tensor": torch.empty})
+    if modeling.__name__.rpartition(".")[2] == "modeling_diffllama":  # nor does torch.normal
+        modeling.torch = types.SimpleNamespace(**{**vars(torch), "normal": lambda mean, std, size: torch.empty(size)})
     if modeling.__name__.rpartition(".")[2] == "modeling_gemma3n":  # one number's: NVRTC compiles it while it runs, which the ghost has not
         torch.erfinv = torch.exp
     base = transformers.PreTrainedModel
@@ -49,7 +51,6 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         with inside or contextlib.nullcontext(), torch.device(device):
             dtype = getattr(torch, DTYPES[train["precision"]])
             model = cls._from_config(config, attn_implementation=attention_of(config, train), dtype=dtype)
-            model.to(device)  # DiffLlama's torch.normal knows no default device
             kept = getattr(model, "_keep_in_fp32_modules_strict", None) or ()  # as from_pretrained leaves them
             for path, module in model.named_modules():
                 if path.rpartition(".")[2] in kept:
