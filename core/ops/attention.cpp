@@ -102,9 +102,6 @@ void flash_backward(Backward& b) {
     // _flash_attention_backward: copies where these are not [b, s, h, d]; the gradient of a padded head is none.
     const Tensor grad_output = contiguous(transpose(b.grad(), 1, 2));
     const Tensor output = contiguous(transpose(b.saved(3), 1, 2));
-    const Tensor grad = contiguous(transpose(b.grad(), 1, 2));  // _flash_attention_backward: a copy if it is a part
-    const Tensor output =
-        contiguous(transpose(b.saved(3), 1, 2));  // _flash_attention_backward: a copy if queries were not [b, s, h, d]
     dq = empty_like(op, query);
     dk = empty_like(op, key);
     dv = empty_like(op, value);
@@ -117,7 +114,7 @@ void flash_backward(Backward& b) {
       dv_expanded = empty(context, op, {batch, kv_length, heads, head_dim}, query.dtype());
     }
     attention_kernel(op, query, key, value, kBackward, b.node.integers[0] != 0,
-                     touched({&query, &key, &value, &output, &grad, &b.saved(4), &dq_accumulator}),
+                     touched({&query, &key, &value, &output, &grad_output, &b.saved(4), &dq_accumulator}),
                      touched({&dq, &dk, &dv, &dq_accumulator}));
   }
   b.give(0, std::move(dq));
