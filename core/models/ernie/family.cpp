@@ -30,7 +30,6 @@ constexpr const char* kBlocks[] = {kNames.layer};
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = own_encoder_traits(config);
-  t.allow({Feature::zero3});
   t.no_split_modules = {kNames.layer};
   return t;
 }

@@ -34,7 +34,6 @@ constexpr const char* kBlocks[] = {kNames.layer};
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = own_encoder_traits(config);
-  t.allow({Feature::zero3});
   for (const Feature feature : {Feature::sdpa, Feature::flash_attention, Feature::flash_attention_2})
     t.refuse(feature, "inconsistent", "the class has attention of its own, not this one: expected eager");
   return t;
