@@ -26,7 +26,7 @@ class DeepSpeedTrainer : public TrainingStrategy {
  protected:
   bool offloads_optimizer() const { return config_.offloads_optimizer(); }
   /// Where neither bf16 nor fp16 is enabled, gradients are reduced and summed as float32: what trains must be that.
-  void refuse_half_gradients();
+  [[gnu::noinline]] void refuse_half_gradients();
 
   /// Just before autograd runs, and after it.
   virtual void backward_prologue() {}

@@ -184,6 +184,63 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
   return batches;
 }
 
+// What first answers do not run is apart, so that a page's first part of the module is small: hence noinline.
+
+/// `lora`: the job's as its trainer has it, which the tuner refers to.
+[[gnu::noinline]] std::unique_ptr<Tuner> make_tuner(Context& context, const Job& job,
+                                                    const std::optional<LoraConfig>& lora) {
+  const TrainingConfig& training = job.training;
+  std::unique_ptr<Tuner> tuner;
+  if (lora) tuner = std::make_unique<LoraModel>(context, *lora);
+  if (training.ia3) tuner = std::make_unique<Ia3Model>(context, *training.ia3);
+  if (!training.peft.empty()) tuner = training.peft.front().method->tuner(context, "peft", training.peft);
+  if (job.model.config.traits().ties_embeddings) tuner->tie_embeddings();
+  if (job.parallel.strategy == Strategy::none && !training.quantization) tuner->adapt_embeddings();
+  return tuner;
+}
+
+[[gnu::noinline]] std::optional<Error> get_peft_model(Context& context, const TrainingConfig& training, Tuner& tuner,
+                                                      Model& model) {
+  tuner.set_shape(model.prompt_shape);
+  std::optional<Error> refusal = tuner.inject(model.parameters, model.tied);
+  if (refusal) return refusal;
+  model.around = [peft = std::make_shared<PeftModel>(model, tuner)](const ModelInputs& inputs) {
+    return (*peft)(inputs);
+  };
+  if (training.lora)
+    refusal =
+        train_also(context.log, model.root, model.parameters, training.lora->also_train, "/training/lora/also_train");
+  if (training.ia3)
+    refusal =
+        train_also(context.log, model.root, model.parameters, training.ia3->also_train, "/training/ia3/also_train");
+  return refusal;
+}
+
+[[gnu::noinline]] Error trains_quantized(const Log& log, ModuleId module) {
+  return {"inconsistent", "/training/quantization",
+          "found " + module_path(log, module) +
+              " quantized and trained, but quantized weights cannot be trained; expected its path, or the beginning of "
+              "it, in llm_int8_skip_modules"};
+}
+
+[[gnu::noinline]] void infer(Context& context, const Job& job, Model& model, const ModelOptions& options, bool repeats,
+                             Simulation& simulation) {
+  simulation.trainable = 0;
+  const ModelTraits& traits = job.model.config.traits();
+  model.has_pad_token = traits.has_pad_token;
+  if (traits.generates) {
+    simulation.generated =
+        job.inference.cache.implementation == CacheImplementation::paged
+            ? run_paged(context, model, job.data, job.inference, job.gpu.usable_bytes)
+            : run_generation(context, model, options, job.data, job.inference, traits.text.windows, !repeats);
+    simulation.host.keep(HostPart::kv_cache, simulation.generated.host_bytes);
+  } else {
+    run_forward(context, model);
+  }
+  simulation.refusal = context.refusal ? context.refusal : model.refusal;
+  simulation.log = std::move(context.log);
+}
+
 }  // namespace
 
 Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) {
@@ -192,14 +249,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   context.repeats = repeats;
   if (job.runtime.experts == ExpertsImplementation::eager) context.expert_loop = &job.data.routing;
   context.begin_phase(PhaseName::init, 0);
-  std::unique_ptr<Tuner> tuner;
   std::optional<LoraConfig> lora = job.training.lora;
   if (lora && job.training.loop.turns_dropout_off()) lora->dropout = 0;
-  if (lora) tuner = std::make_unique<LoraModel>(context, *lora);
-  if (job.training.ia3) tuner = std::make_unique<Ia3Model>(context, *job.training.ia3);
-  if (!job.training.peft.empty()) tuner = job.training.peft.front().method->tuner(context, "peft", job.training.peft);
-  if (tuner && job.model.config.traits().ties_embeddings) tuner->tie_embeddings();
-  if (tuner && job.parallel.strategy == Strategy::none && !job.training.quantization) tuner->adapt_embeddings();
+  const std::unique_ptr<Tuner> tuner = job.training.has_adapters() ? make_tuner(context, job, lora) : nullptr;
   std::unique_ptr<Quantizer> quantizer;
   if (job.training.quantization)
     quantizer = std::make_unique<Quantizer>(context, *job.training.quantization,
@@ -241,20 +293,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (simulation.refusal) return simulation;
     if (tuner) {
       if (zero_init) tuner->gather_with(gather_of(context, cut, job.parallel.world_size()));
-      tuner->set_shape(model->prompt_shape);
-      simulation.refusal = tuner->inject(model->parameters, model->tied);
+      simulation.refusal = get_peft_model(context, job.training, *tuner, *model);
       if (simulation.refusal) return simulation;
       simulation.notes = tuner->notes();
-      model->around = [peft = std::make_shared<PeftModel>(*model, *tuner)](const ModelInputs& inputs) {
-        return (*peft)(inputs);
-      };
-      if (job.training.lora)
-        simulation.refusal = train_also(context.log, model->root, model->parameters, job.training.lora->also_train,
-                                        "/training/lora/also_train");
-      if (job.training.ia3)
-        simulation.refusal = train_also(context.log, model->root, model->parameters, job.training.ia3->also_train,
-                                        "/training/ia3/also_train");
-      if (simulation.refusal) return simulation;
     }
     if (job.training.loop.name == LoopName::pairwise)
       model->around = [with_head = std::make_shared<ValueHeadModel>(context, *model)](const ModelInputs& inputs) {
@@ -274,10 +315,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     simulation.module_parameters.resize(context.log.modules.size());
     for (const Parameter& parameter : model->parameters) {
       if (quantizer && parameter.tensor->leaf_requires_grad && quantizer->is_quantized(parameter)) {
-        simulation.refusal = Error{"inconsistent", "/training/quantization",
-                                   "found " + module_path(context.log, parameter.module) +
-                                       " quantized and trained, but quantized weights cannot be trained; expected "
-                                       "its path, or the beginning of it, in llm_int8_skip_modules"};
+        simulation.refusal = trains_quantized(context.log, parameter.module);
         return simulation;
       }
       const std::int64_t elements = quantizer ? quantizer->elements_of(parameter) : parameter.tensor.numel();
@@ -290,20 +328,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       return simulation;
     }
     if (job.task == Task::inference) {
-      simulation.trainable = 0;
-      const ModelTraits& traits = job.model.config.traits();
-      model->has_pad_token = traits.has_pad_token;
-      if (traits.generates) {
-        simulation.generated =
-            job.inference.cache.implementation == CacheImplementation::paged
-                ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
-                : run_generation(context, *model, options, job.data, job.inference, traits.text.windows, !repeats);
-        simulation.host.keep(HostPart::kv_cache, simulation.generated.host_bytes);
-      } else {
-        run_forward(context, *model);
-      }
-      simulation.refusal = context.refusal ? context.refusal : model->refusal;
-      simulation.log = std::move(context.log);
+      infer(context, job, *model, options, repeats, simulation);
       return simulation;
     }
     const std::unique_ptr<TrainingStrategy> strategy =

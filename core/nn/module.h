@@ -17,7 +17,7 @@ struct Parameter {
   Tensor tensor;
   ModuleId module = 0;
   const char* name = "weight";
-  bool decays = true;  ///< weight decay applies: HF Trainer's first parameter group (not biases, not norms)
+  bool decays = true;             ///< weight decay applies: HF Trainer's first parameter group (not biases, not norms)
   std::int32_t saved_copies = 0;  ///< into how many tensors of its own save_pretrained cuts it; 0: it is saved as it is
 };
 
