@@ -139,9 +139,10 @@ Tensor attend(const AttentionCall& call, Tensor query, Tensor key, Tensor value,
 Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in, const Tensor& key_in,
                                const Tensor& value_in, const Tensor& mask, const Sequences& sequences) {
   const std::int64_t head_dim = query_in.size(3), v_head_dim = value_in.size(3);
+  const Tensor query = transpose(query_in, 1, 2), key = transpose(key_in, 1, 2);
   Tensor value = transpose(value_in, 1, 2);
   if (v_head_dim != head_dim) value = pad(value, 3, head_dim - v_head_dim);
-  const Tensor output = attend(call, transpose(query_in, 1, 2), transpose(key_in, 1, 2), value, mask, sequences);
+  const Tensor output = attend(call, query, key, value, mask, sequences);
   return v_head_dim == head_dim ? output : slice(output, 3, 0, v_head_dim);
 }
 
