@@ -32,17 +32,11 @@ constexpr ModelClass kClasses[] = {{"roberta-prelayernorm", kNames.masked_lm},
                                    {"roberta-prelayernorm", kNames.token_classification}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = own_encoder_traits(config);
-  t.allow({Feature::zero3});
-  return t;
-}
-
 }  // namespace
 
 namespace family {
 extern const Family roberta_prelayernorm =
-    own_encoder_family<kNames, PreNormBertOf<PreNorms::roberta>>(kClasses, kBlocks, traits);
+    own_encoder_family<kNames, PreNormBertOf<PreNorms::roberta>>(kClasses, kBlocks);
 }  // namespace family
 
 }  // namespace oometer

@@ -38,17 +38,11 @@ constexpr ModelClass kClasses[] = {{"xlm-roberta-xl", kNames.masked_lm},
                                    {"xlm-roberta-xl", kNames.token_classification}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = own_encoder_traits(config);
-  t.allow({Feature::zero3});
-  return t;
-}
-
 }  // namespace
 
 namespace family {
 extern const Family xlm_roberta_xl =
-    own_encoder_family<kNames, PreNormBertOf<PreNorms::xlm_roberta_xl>>(kClasses, kBlocks, traits);
+    own_encoder_family<kNames, PreNormBertOf<PreNorms::xlm_roberta_xl>>(kClasses, kBlocks);
 }  // namespace family
 
 }  // namespace oometer
