@@ -12,19 +12,7 @@ constexpr LlamaClassNames kNames{"GraniteMoeForCausalLM",    "GraniteMoeModel", 
 constexpr ModelClass kClasses[] = {{"granitemoe", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
-  TextConfig d;
-  d.names = &kNames;
-  d.num_key_value_heads = 0;
-  TextConfig c = read_text_sizes(reader, d);
-  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
-  reader.ignore({"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"});
-  check_llama_heads(reader, c);
-  read_experts(reader, c, "num_local_experts", "num_experts",
-               {.num_experts = 8, .num_experts_per_tok = 2, .balances = true, .are_counted = false});
-  c.experts.intermediate_size = c.intermediate_size;
-  return c;
-}
+TextConfig read(ConfigReader& reader) { return read_granite_moe(reader, kNames); }
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
@@ -42,12 +30,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
-  DecoderParts parts = parts_of(config, options, make_layer);
-  parts.scale = mul_scalar;
-  parts.scales_behind_masks = true;
-  parts.logits = [](const Tensor& logits) { return div_scalar(logits); };
-  parts.fused_states = div_scalar;
-  return parts;
+  return scale_granite_parts(parts_of(config, options, make_layer));
 }
 
 }  // namespace

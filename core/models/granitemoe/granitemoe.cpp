@@ -1,10 +1,33 @@
 #include "models/granitemoe/granitemoe.h"
 
+#include "config/reader.h"
 #include "nn/activation.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
 
 namespace oometer {
+
+TextConfig read_granite_moe(ConfigReader& reader, const LlamaClassNames& names) {
+  TextConfig d;
+  d.names = &names;
+  d.num_key_value_heads = 0;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  reader.ignore({"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"});
+  check_llama_heads(reader, c);
+  read_experts(reader, c, "num_local_experts", "num_experts",
+               {.num_experts = 8, .num_experts_per_tok = 2, .balances = true, .are_counted = false});
+  c.experts.intermediate_size = c.intermediate_size;
+  return c;
+}
+
+DecoderParts scale_granite_parts(DecoderParts parts) {
+  parts.scale = mul_scalar;
+  parts.scales_behind_masks = true;
+  parts.logits = [](const Tensor& logits) { return div_scalar(logits); };
+  parts.fused_states = div_scalar;
+  return parts;
+}
 
 namespace {
 

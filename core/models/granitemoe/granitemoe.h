@@ -8,6 +8,10 @@
 /// what families that grew from it have, too.
 namespace oometer {
 
+/// class GraniteMoeConfig.
+TextConfig read_granite_moe(ConfigReader& reader, const LlamaClassNames& names);
+/// Embeddings and logits that are scaled, around the class's own layers.
+DecoderParts scale_granite_parts(DecoderParts parts);
 /// GraniteMoeMoE, with the classes `router` and `experts`.
 SparseMoeBlock make_granite_moe(const Builder& at, const TextConfig& config, const char* router, const char* experts);
 
