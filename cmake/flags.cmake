@@ -13,9 +13,10 @@ target_compile_options(
 if(EMSCRIPTEN)
   # What a browser loads has to be small. Nothing in the core throws or asks for a type at run time; link-time
   # optimisation must be chosen the same way when compiling and when linking.
-  # The JSON library's assertions are for the native tests, which go the same ways.
+  # The JSON library's assertions are for the native tests, which go the same ways. By unique names split.mjs tells one
+  # family's `read` from another's.
   target_compile_options(
-    oometer-flags INTERFACE -flto -fno-exceptions -fno-rtti -DNDEBUG -DEMSCRIPTEN_HAS_UNBOUND_TYPE_NAMES=0
+    oometer-flags INTERFACE -flto -funique-internal-linkage-names -fno-exceptions -fno-rtti -DNDEBUG -DEMSCRIPTEN_HAS_UNBOUND_TYPE_NAMES=0
   )
   target_link_options(oometer-flags INTERFACE -flto -fno-exceptions -fno-rtti)
 endif()

@@ -31,8 +31,8 @@ for (const line of lines(run(nm, "--defined-only", "-A", ...files.map((name) => 
   const isLibrary = /^_ZNK?St3__2/.test(name) && !name.includes("7oometer");
   if (name) home.set(name, !isLibrary && (home.get(name) ?? part) === part ? part : rest);
 }
-/** Link-time optimisation numbers those of one file that others have, too. */
-const partOf = (name) => home.get(name.replace(/\.\d+(\.llvm\.\d+)?$/, "")) ?? rest;
+/** Link-time optimisation numbers those of one file that others have, too; a name that is unique ends with a number as well. */
+const partOf = (name) => home.get(name) ?? home.get(name.replace(/\.\d+(\.llvm\.\d+)?$/, "")) ?? rest;
 
 /** The functions of a module, as a map of symbols ("INDEX:NAME" a line) has them; those imported are left out. */
 function functionsOf(wasm, map) {
