@@ -22,7 +22,8 @@ A spec says what a person's script says, in that script's terms:
                "input_features": a sample's, whose labels are all its text,
                "media": the job's words for what else there is, made as measure.py makes it; with "whole" the text, too; "targets": labels of each
                sample, of a model that makes another text of its text}
-    "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config
+    "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config;
+               "prepare": "axolotl" has its fsdp2_prepare_model (install it with --no-deps --target, into PYTHONPATH)
     "trl":    its version, if it is not that of requirements.txt (install it with --no-deps --target, into PYTHONPATH)
     "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is, "item_bool": what a bool is
 
@@ -137,6 +138,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
         out["parallel"] = {"strategy": parallel["strategy"], "data": parallel["world"]}
         if "ds_config" in parallel:
             out["parallel"] |= {"ds_config": parallel["ds_config"], "rank": 0}
+        if "prepare" in parallel:
+            out["parallel"]["fsdp"] = {"preparer": parallel["prepare"]}
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False} | ({"trl": spec["trl"]} if "trl" in spec else {})
     if "kernels" in spec["model"]:
@@ -944,6 +947,8 @@ def run(spec: Spec, trace: Path | None = None, on_gpu: bool = False) -> dict[str
         join_group(parallel["world"])
         if parallel["strategy"] == "deepspeed":
             tame_deepspeed()
+        if parallel.get("prepare") == "axolotl":
+            importlib.import_module("axolotl.monkeypatch.accelerate.fsdp2").patch_accelerate_fsdp2()
     answers = Measured() if on_gpu else Answers(spec)
     samples, phases, modules = Samples(spec), Phases(), real_trace.Modules()
     watch = make_watch(phases, spec)

@@ -90,6 +90,11 @@ struct FsdpConfig {
   bool by_accelerate = false;
 
   // FSDP2's
+  /// Whose fsdp2_prepare_model it is. Axolotl's (0.19, monkeypatch/accelerate/fsdp2.py) leaves weights in their type,
+  /// makes a group of each adapter's modules, and has embeddings, final norm and head in the model's own.
+  enum class Preparer : std::uint8_t { accelerate, axolotl };
+  Preparer preparer = Preparer::accelerate;
+  bool is_prepared_by(Preparer one) const { return by_accelerate && preparer == one; }
   bool reshard_after_forward = true;  ///< false: parameters stay gathered until backward
   std::optional<DType> output_dtype;  ///< of what a unit returns
 

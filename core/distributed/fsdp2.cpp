@@ -47,6 +47,12 @@ std::int64_t chunk_cat_metadata(const std::vector<std::int64_t>& chunks, bool is
   return 6 * static_cast<std::int64_t>(chunks.size()) + (is_mixed ? 0 : 2) + blocks;
 }
 
+/// Whether it is the A, B or magnitudes of a LoRA layer (_process_lora_module_for_fsdp, axolotl 0.19).
+bool is_adapter(const ModuleRecord& module) {
+  const std::string_view name = module.name;
+  return name.starts_with("lora_A.") || name.starts_with("lora_B.") || name.starts_with("lora_magnitude_vector.");
+}
+
 }  // namespace
 
 FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
@@ -131,7 +137,8 @@ void FullyShard::place(Group& group, const std::vector<ModuleId>& wrapped) {
     const ModuleScope scope(context_, shard.full.module);
     const Tensor& full = shard.full.tensor;
     if (has_memory(full)) continue;
-    if (config_.by_accelerate && config_.param_dtype && full->leaf_requires_grad) full->dtype = DType::float32;
+    if (config_.is_prepared_by(FsdpConfig::Preparer::accelerate) && config_.param_dtype && full->leaf_requires_grad)
+      full->dtype = DType::float32;
     replace_data(full, empty(context_, Op::parameter, full.sizes(), full.dtype(), Role::parameter));
   }
   for (const Buffer& buffer : model_.buffers) {
@@ -144,7 +151,7 @@ void FullyShard::place(Group& group, const std::vector<ModuleId>& wrapped) {
 
 /// fsdp2_prepare_model gives fully_shard what it cannot shard, bitsandbytes' bytes, as ignored_params.
 bool FullyShard::is_ignored(const Parameter& parameter) const {
-  return config_.by_accelerate && !is_floating_point(parameter.tensor.dtype());
+  return config_.is_prepared_by(FsdpConfig::Preparer::accelerate) && !is_floating_point(parameter.tensor.dtype());
 }
 
 /// What accelerate holds of a model that is on the device until its groups are made: _prepare_fsdp2 an element in the
@@ -176,40 +183,50 @@ void FullyShard::initialize() {
   const NoGrad no_grad(context_);
   std::vector<Tensor> original = original_state();
   const std::vector<ModuleRecord>& modules = context_.log.modules;
-  // fully_shard on each module of a named class, in named_modules' order, then on the model with what is left.
-  const ModuleId end = context_.log.end_of(model_.root);
-  std::vector<ModuleId> wrapped(modules.size(), model_.root);
-  for (ModuleId id = model_.root + 1; id < end; ++id) {
-    const auto is_type = [&](const std::string& name) { return name == modules[id].type; };
-    const bool wraps = std::any_of(config_.wrap.begin(), config_.wrap.end(), is_type);
-    wrapped[id] = wraps ? id : wrapped[modules[id].parent];
-    if (!wraps) continue;
-    group_of_[id] = groups_.size();
-    groups_.emplace_back().modules = {id};
-    groups_.back().reshards_after_forward = config_.reshard_after_forward;
-  }
-  if (config_.by_accelerate) make_accelerates_groups(wrapped);
-  if (refusal_) return;
-  groups_.emplace_back().modules = {model_.root};
-  groups_.back().reshards_after_forward = config_.reshard_after_forward && !config_.by_accelerate;
-  group_of_[model_.root] = groups_.size() - 1;
-  refusal_ = check_shared(context_.log, model_, [&](ModuleId id) { return group_of_[wrapped[id]]; });
-  if (refusal_) return;
-  for (const Parameter& parameter : model_.parameters)
-    if (!is_ignored(parameter)) groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
-  // _get_managed_modules goes through the tree in post-order: a module's own parameters come after its children's.
+  // In post-order a module comes after its children.
   std::vector<ModuleId> last(modules.size());  // of the subtree
   for (ModuleId id = static_cast<ModuleId>(modules.size()); id-- > 0;) {
     last[id] = std::max(last[id], id);
     if (id > 0) last[modules[id].parent] = std::max(last[modules[id].parent], last[id]);
   }
+  // fully_shard on each module of a named class, in named_modules' order, then on the model with what is left.
+  const ModuleId end = context_.log.end_of(model_.root);
+  std::vector<ModuleId> wrapped(modules.size(), model_.root), units;
+  for (ModuleId id = model_.root + 1; id < end; ++id) {
+    const auto is_type = [&](const std::string& name) { return name == modules[id].type; };
+    const bool wraps = std::any_of(config_.wrap.begin(), config_.wrap.end(), is_type) ||
+                       (config_.is_prepared_by(FsdpConfig::Preparer::axolotl) && is_adapter(modules[id]));
+    wrapped[id] = wraps ? id : wrapped[modules[id].parent];
+    if (wraps) units.push_back(id);
+  }
+  if (config_.is_prepared_by(
+          FsdpConfig::Preparer::axolotl)) {  // get_module_children_bottom_up: what is in a block before the block
+    std::reverse(units.begin(), units.end());
+    sort_by(units, [&](ModuleId id) { return last[id]; });
+  }
+  for (const ModuleId id : units) {
+    group_of_[id] = groups_.size();
+    groups_.emplace_back().modules = {id};
+    groups_.back().reshards_after_forward = config_.reshard_after_forward;
+    groups_.back().is_adapter = is_adapter(modules[id]);
+  }
+  if (config_.is_prepared_by(FsdpConfig::Preparer::accelerate)) make_accelerates_groups(wrapped);
+  if (refusal_) return;
+  groups_.emplace_back().modules = {model_.root};
+  groups_.back().reshards_after_forward =
+      config_.reshard_after_forward && !config_.is_prepared_by(FsdpConfig::Preparer::accelerate);
+  group_of_[model_.root] = groups_.size() - 1;
+  refusal_ = check_shared(context_.log, model_, [&](ModuleId id) { return group_of_[wrapped[id]]; });
+  if (refusal_) return;
+  for (const Parameter& parameter : model_.parameters)
+    if (!is_ignored(parameter)) groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
   std::vector<Tensor> held(held_.size());  // whole, until all groups are made
   for (Group& group : groups_) {
     sort_by(group.shards, [](const Shard& shard) { return -std::int64_t{shard.full.module}; });
     const auto place_of = [&](const Shard& shard) {  // of its module among a group's own
       return std::find(group.modules.begin(), group.modules.end(), shard.full.module) - group.modules.begin();
     };
-    sort_by(group.shards, [&](const Shard& shard) { return last[shard.full.module]; });
+    sort_by(group.shards, [&](const Shard& shard) { return last[shard.full.module]; });  // _get_managed_modules
     if (group.modules.size() > 1) sort_by(group.shards, place_of);
     put_originals_first(group.shards, context_.log, training_,
                         [](const Shard& shard) -> const Parameter& { return shard.full; });
@@ -288,7 +305,7 @@ void FullyShard::shard(Group& group) {
   for (Shard& shard : group.shards) {
     // From here on the model's own parameter has memory only while it is gathered.
     const Tensor& full = shard.full.tensor;
-    full->dtype = gathered_dtype(shard);
+    full->dtype = group.is_adapter ? shard.local.dtype() : gathered_dtype(shard);
     set_data(full, context_.allocate(Op::none, 0, full.dtype(), {}, Role::parameter));
   }
 }
@@ -346,6 +363,7 @@ void FullyShard::wait_for_unshard(Group& group) {
   for (const Shard& shard : group.shards) {
     const DType dtype = gathered_dtype(shard);
     const ModuleScope scope(context_, shard.full.module);
+    shard.full.tensor->dtype = dtype;
     const std::int64_t numel = checked_product(shard.padded, world_);
     const std::int64_t bytes = checked_product(numel, element_size(dtype));
     context_.allocate_storage(*shard.full.tensor->storage, Op::empty, bytes, dtype, {numel}, Role::parameter);
@@ -381,7 +399,10 @@ void FullyShard::copy_shards(Group& group) {
 
 void FullyShard::reshard(Group& group) {
   if (!group.is_unsharded) return;
-  for (const Shard& shard : group.shards) context_.free_storage(*shard.full.tensor->storage);
+  for (const Shard& shard : group.shards) {
+    context_.free_storage(*shard.full.tensor->storage);
+    if (group.is_adapter) shard.full.tensor->dtype = shard.local.dtype();
+  }
   group.is_unsharded = false;
 }
 

@@ -48,6 +48,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
     std::vector<ModuleId> modules;  ///< one, but of the last group of a model that accelerate wraps
     std::vector<Shard> shards;
     bool reshards_after_forward = true;
+    bool is_adapter = false;  ///< peft casts what it is called with to its weight's type, which is the shard's then
     std::vector<ModuleId> to_run;  ///< _modules_to_run_forward
     ModuleId first{}, last{};      ///< that ran first in this forward, and last
     bool is_unsharded = false;

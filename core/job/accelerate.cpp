@@ -112,8 +112,10 @@ std::optional<Error> spell_out_accelerate(json& job) {
   ConfigReader whole(&job, "", Mode::strict, findings);
   ConfigReader beside = whole.object("parallel"), trains = whole.object("training");
   ConfigReader config = beside.object("accelerate_config");
+  const json given = job["parallel"].value("fsdp", json());
+  const bool is_preparer = given.is_object() && given.size() == 1 && given.contains("preparer");  // which it cannot say
   for (const char* key : {"strategy", "zero_stage", "ds_config", "ddp", "fsdp"})
-    if (beside.has(key))
+    if (beside.has(key) && !(is_preparer && key == std::string_view("fsdp")))
       beside.fail_found(key, "inconsistent", "the accelerate_config says what is run: leave one out");
   const std::string type = config.text("distributed_type", "NO");
   const bool is_deepspeed = type == "DEEPSPEED", is_fsdp = type == "FSDP", is_ddp = type == "MULTI_GPU";
@@ -193,6 +195,7 @@ std::optional<Error> spell_out_accelerate(json& job) {
   parallel["strategy"] = strategy;
   parallel["data"] = processes;
   if (options) parallel[options] = std::move(said);
+  if (is_preparer) parallel["fsdp"].update(given);
   if (precision != "no" && !is_said) job["training"]["precision"] = precision;
   if (steps > 0 && !counts) job["training"]["gradient_accumulation_steps"] = steps;
   return std::nullopt;

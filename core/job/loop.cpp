@@ -415,7 +415,8 @@ class Spelling {
       options["use_orig_params"] = config.boolean("use_orig_params", true);
       options["sync_module_states"] = config.boolean("sync_module_states", true);
     }
-    if (config.boolean("cpu_ram_efficient_loading", false))
+    // With fully_shard the shards are made on meta then, and filled before the first step.
+    if (config.boolean("cpu_ram_efficient_loading", false) && version == 1)
       config.fail_found("cpu_ram_efficient_loading", "not-modelled", kNotYet);
     const std::string policy = config.text("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
     if (policy != "TRANSFORMER_BASED_WRAP")

@@ -57,21 +57,25 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
         fsdp.fail_found(key, "inconsistent", std::string("only strategy ") + whose + " has it: leave it out");
   };
   if (first)
-    of_other({"reshard_after_forward"}, "\"fsdp2\"");
+    of_other({"reshard_after_forward", "preparer"}, "\"fsdp2\"");
   else
     of_other({"sharding", "backward_prefetch", "buffer_dtype", "use_orig_params", "forward_prefetch",
               "limit_all_gathers", "sync_module_states", "keep_low_precision_grads"},
              "\"fsdp1\"");
   const ModelTraits& traits = job.model.config.traits();
   config.wrap = fsdp.has("wrap") ? fsdp.texts("wrap") : traits.no_split_modules;
+  const auto is_block = [every = families()](const std::string& name) {
+    return std::any_of(every.begin(), every.end(), [&](const Family* family) {
+      return std::find(family->blocks.begin(), family->blocks.end(), name) != family->blocks.end();
+    });
+  };
   for (const std::string& name : config.wrap) {
-    bool found = false;
-    for (const Family* family : families())
-      found |= std::find(family->blocks.begin(), family->blocks.end(), name) != family->blocks.end();
+    if (is_block(name)) continue;
     std::string known;
-    for (const std::string& block : traits.no_split_modules) known += (known.empty() ? "" : ", ") + block;
-    if (!found)
-      fsdp.fail("wrap", "unknown-value", "found " + quote(name) + "; expected blocks, of this model: " + known);
+    for (const std::string& block : traits.no_split_modules)
+      if (is_block(block)) known += (known.empty() ? "" : ", ") + block;
+    const char* whose = fsdp.has("wrap") ? "" : ", which the class names among those that are not split";
+    fsdp.fail("wrap", "unknown-value", "found " + quote(name) + whose + "; expected blocks, of this model: " + known);
   }
   const Precision precision = job.training.precision;
   if (config.param_dtype && !takes_storage && (precision == Precision::bf16 || precision == Precision::fp16)) {

@@ -50,8 +50,8 @@ void DoraAdapter::cast_parameters(LastCast& param) const {
 // get_lora_weight: B and A's product by way of their forward, on an identity matrix of the layer's width.
 Tensor DoraAdapter::lora_weight() const {
   const Tensor x_eye = empty(lora_A_.weight.context(), Op::eye, {in_features_, in_features_}, lora_A_.weight.dtype());
-  Tensor product = lora_A_(x_eye);
-  product = lora_B_(product);
+  Tensor product = lora_A_(cast_forward_input(x_eye, lora_A_.module));
+  product = lora_B_(cast_forward_input(product, lora_B_.module));
   return transpose(product, 0, 1);
 }
 
@@ -92,8 +92,8 @@ Tensor DoraAdapter::magnitude_vector(const Tensor& argument, const Linear& base_
   }();
   norm = detach(norm);
   Tensor mag_norm_scale = view(div(magnitude_, norm), {1, out_features_});
-  Tensor lora_result = lora_A_(x);
-  lora_result = lora_B_(lora_result);
+  Tensor lora_result = lora_A_(cast_forward_input(x, lora_A_.module));
+  lora_result = lora_B_(cast_forward_input(lora_result, lora_B_.module));
   Tensor base_result = given;
   if (given) reads(base_layer.bias);
   if (!given)

@@ -73,8 +73,8 @@ Tensor LoraAdapter::input(const Tensor& x) const {
 // lora_B(lora_A(dropout(x))) * scaling
 Tensor LoraAdapter::output(const Tensor& x) const {
   Tensor added = dropout(x);
-  added = lora_A_(added);
-  added = lora_B_(added);
+  added = lora_A_(cast_forward_input(added, lora_A_.module));
+  added = lora_B_(cast_forward_input(added, lora_B_.module));
   return mul_scalar(added);
 }
 

@@ -72,7 +72,7 @@ TEST_CASE("Trainers' steps under DeepSpeed's ZeRO are the real ones' to the byte
 
 TEST_CASE("Trainers' steps and evaluations under FSDP1 and FSDP2 are the real ones' to the byte",
           "[reference][trainer]") {
-  check_cases("fsdp.jsonl", 159);
+  check_cases("fsdp.jsonl", 175);
 }
 
 TEST_CASE("Trainers' steps with 4-bit weights under FSDP1 and FSDP2 are the real ones' to the byte",

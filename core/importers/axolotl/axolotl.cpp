@@ -473,21 +473,12 @@ void note_more_rows(Context& context, Keys& keys) {
   keys.leave_out(kKey, Effect::more, "up to 31 more rows of embeddings and head", bytes);
 }
 
-/// Axolotl's own fsdp2_prepare_model (monkeypatch/accelerate/fsdp2.py) makes groups of the blocks and of each adapter's
-/// layers; embeddings and head are in the model's own, which stays gathered while the model runs.
-void note_fsdp2_groups(Context& context, Keys& keys) {
+/// Axolotl's own fsdp2_prepare_model (monkeypatch/accelerate/fsdp2.py).
+void take_fsdp2(Context& context, Keys& keys) {
   const json own = keys.value("fsdp_config");
   const auto is_2 = [](const json& version) { return version == 2 || version == "2"; };
-  if (!is_2(keys.value("fsdp_version")) && !is_2(member(own, "fsdp_version")) && !is_2(member(own, "version"))) return;
-  const json rows = member(context.model_config(), "vocab_size"), width = member(context.model_config(), "hidden_size");
-  std::optional<std::int64_t> bytes;
-  if (rows.is_number_integer() && width.is_number_integer() && rows > 0 && rows < 1 << 24 && width > 0 &&
-      width < 1 << 20)  // embeddings in half precision and, where they train, their gradient
-    bytes = 4 * rows.get<std::int64_t>() * width.get<std::int64_t>();
-  keys.leave_out("fsdp_version", Effect::more,
-                 "Axolotl gathers embeddings and head together and keeps them while the model runs; taken as "
-                 "accelerate's groups, up to",
-                 bytes);
+  if (is_2(keys.value("fsdp_version")) || is_2(member(own, "fsdp_version")) || is_2(member(own, "version")))
+    context.ledger.put("/parallel/fsdp/preparer", "axolotl");
 }
 
 /// CustomSupportedOptimizers (utils/schemas/enums.py) are classes that its Trainer is given, in two parameter groups
@@ -622,7 +613,7 @@ void read_axolotl(Context& context, Keys& keys) {
   }
   for (const char* key : {"eval_steps", "eval_strategy", "save_steps", "save_strategy", "max_steps"}) keys.ignore(key);
   note_more_rows(context, keys);
-  note_fsdp2_groups(context, keys);
+  take_fsdp2(context, keys);
   if (keys.truth("freeze_mm_modules"))
     keys.leave_out("freeze_mm_modules", Effect::less, "the tower and its projector do not train");
 }

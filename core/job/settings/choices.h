@@ -246,6 +246,10 @@ inline constexpr Choice<FsdpConfig::Sharding> kShardings[] = {
     {"SHARD_GRAD_OP", FsdpConfig::Sharding::shard_grad_op, "Keep gathered", "All blocks stay gathered until backward"},
     {"NO_SHARD", FsdpConfig::Sharding::no_shard, "None", "As DDP, with one flat parameter per block"}};
 
+inline constexpr Choice<FsdpConfig::Preparer> kPreparers[] = {
+    {"accelerate", FsdpConfig::Preparer::accelerate, "accelerate", "Embeddings, and final norm and head, are units"},
+    {"axolotl", FsdpConfig::Preparer::axolotl, "Axolotl", "Each adapter is a unit; the weights keep their type"}};
+
 inline constexpr Choice<FsdpConfig::BackwardPrefetch> kPrefetches[] = {
     {"BACKWARD_PRE", FsdpConfig::BackwardPrefetch::pre, "Before backward",
      "While the backward of this block runs; two blocks are gathered"},
