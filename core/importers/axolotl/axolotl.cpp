@@ -216,11 +216,19 @@ constexpr std::string_view kAxolotlHarmless =
     "swanlab_api_key swanlab_log_model lm_eval_tasks lm_eval_batch_size gradio_title gradio_share "
     "debug do_bench_eval cloud_provider include_tokens_per_second include_tkps";
 
-/// Models whose function of Liger 0.8 has no argument layer_norm, so that the key does nothing (integrations/liger/
-/// plugin.py: LigerPlugin.pre_model_load).
-constexpr std::string_view kLigerHasNoLayerNorm =
-    "gemma gemma2 gemma3_text gemma4_text glm4 gpt_oss granite llama ministral mistral mixtral nemotron olmo2 olmo3 "
-    "phi3 qwen2 qwen2_5_vl qwen3 qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe smollm3";
+/// Models that Liger 0.8 has a function for (MODEL_TYPE_TO_APPLY_LIGER_FN), or the plugin itself (integrations/liger/
+/// plugin.py: LigerPlugin.pre_model_load). Of others its keys do nothing, but for the fused loss.
+constexpr std::string_view kLigerKnows =
+    "deepseek_v2 deepseek_v3 deepseek_v4 exaone4 falcon_h1 gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text "
+    "gemma4_unified gemma4_unified_text glm4 glm4v glm4v_moe gpt_oss granite granitemoe hunyuan_v1_dense "
+    "hunyuan_v1_moe internvl jamba llama llama4 llama4_text llava ministral ministral3 mistral mistral3 mixtral mllama "
+    "mllama_text_model muse_glimmer nemotron olmo2 olmo3 paligemma phi3 pixtral qwen2 qwen2_5_vl qwen2_5_vl_text "
+    "qwen2_vl qwen2_vl_text qwen3 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl "
+    "qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text smollm3 smolvlm";
+
+/// Of these, those whose towers have torch's LayerNorm, which is patched: by Liger's function, or by the plugin.
+constexpr std::string_view kLigerNormsTowers = "gemma3 internvl llama4 mllama muse_glimmer paligemma qwen2_vl smolvlm";
+constexpr std::string_view kPluginNormsTowers = "gemma4_unified qwen3_5 qwen3_5_moe";
 
 /// Models whose classes are patched before one is made, as the plugin does it, get more of Liger's norms than a model
 /// that is made, as transformers' Trainer does it, which is what oometer knows.
@@ -277,6 +285,9 @@ void take_axolotl_samples(Context& context, Keys& keys) {
   const json attention = member(member(context.ledger.job, "training"), "attention");
   const bool is_flash = keys.truth("gemma4_hybrid_attn_impl") ||
                         (attention.is_string() && attention.get<std::string>().find("flash") != std::string::npos);
+  // core/builders/causal.py: build_collator. Without a processor a model that sees is given text alone.
+  if (context.model_config().contains("vision_config") && !keys.has("processor_type"))
+    context.ledger.put("/data/images_per_sample", 0);
   const bool packs = keys.truth("sample_packing");
   if (packs) keys.note("sample_packing", "/data/sequence_length");
   const bool real_batches = keys.has("multipack_real_batches") ? keys.truth("multipack_real_batches") : !is_flash;
@@ -393,9 +404,12 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   const bool has_liger = plugins.find("liger") != std::string::npos;
   constexpr const char* kLiger[] = {"liger_rope",   "liger_rms_norm",      "liger_glu_activation",
                                     "liger_swiglu", "liger_cross_entropy", "liger_fused_linear_cross_entropy"};
+  const std::string type = member_text(context.model_config(), "model_type");
+  const bool is_known = type.empty() || is_word_of(type, kLigerKnows);
   bool any = false;
-  for (const char* key : kLiger) {
-    if (!has_liger || !keys.has(key)) {
+  for (const std::string_view name : kLiger) {
+    const char* const key = name.data();
+    if (!has_liger || !keys.has(key) || (!is_known && name != "liger_fused_linear_cross_entropy")) {
       keys.ignore(key);
       continue;
     }
@@ -410,11 +424,14 @@ void take_axolotl_losses(Context& context, Keys& keys) {
     any = true;
     keys.take(key);
   }
-  if (keys.truth("liger_rms_norm") &&
-      is_word_of(member_text(context.model_config(), "model_type"), kLigerNormsMoreByClass))
+  if (keys.truth("liger_rms_norm") && is_word_of(type, kLigerNormsMoreByClass))
     keys.leave_out("liger_rms_norm", Effect::less, "more of its norms in one kernel");
-  if (is_word_of(member_text(context.model_config(), "model_type"), kLigerHasNoLayerNorm))
+  const bool sees = member(member(context.ledger.job, "data"), "images_per_sample") != 0;
+  if (any && sees && is_word_of(type, kLigerNormsTowers))
+    keys.take_given("liger_layer_norm", "/training/liger/layer_norm");
+  else if (!sees || !is_word_of(type, kPluginNormsTowers))
     keys.ignore("liger_layer_norm");
+  if (!is_word_of(type, "qwen3_5 qwen3_5_moe")) keys.ignore("liger_rms_norm_gated");
   if (keys.truth("chunked_cross_entropy"))
     keys.take("chunked_cross_entropy_num_chunks", "/training/chunked_cross_entropy",
               keys.integer("chunked_cross_entropy_num_chunks"));
@@ -614,7 +631,12 @@ void read_axolotl(Context& context, Keys& keys) {
   for (const char* key : {"eval_steps", "eval_strategy", "save_steps", "save_strategy", "max_steps"}) keys.ignore(key);
   note_more_rows(context, keys);
   take_fsdp2(context, keys);
-  if (keys.truth("freeze_mm_modules"))
+  // What the adapters leave out is frozen anyway.
+  const bool is_of_text =
+      !adapter.empty() && keys.text("lora_target_modules").find("language_model") != std::string::npos;
+  if (is_of_text)
+    keys.ignore("freeze_mm_modules");
+  else if (keys.truth("freeze_mm_modules"))
     keys.leave_out("freeze_mm_modules", Effect::less, "the tower and its projector do not train");
 }
 
