@@ -27,6 +27,13 @@ void upsample_bilinear2d_backward(Backward& b) {
   b.give(0, std::move(grad_input));
 }
 
+/// upsample_gen2d_aa_backward_out_cuda_template (ATen/native/cuda/UpSampleBilinear2d.cu)
+void upsample_aa_backward(Backward& b) {
+  Tensor grad_input = empty(b.context, Op::upsample_backward, b.node.sizes, b.grad().dtype());
+  { const Tensor grad_output = contiguous(b.grad()); }
+  b.give(0, std::move(grad_input));
+}
+
 }  // namespace
 
 Tensor upsample_bilinear2d(const Tensor& x_in, std::int64_t height, std::int64_t width) {
@@ -34,6 +41,21 @@ Tensor upsample_bilinear2d(const Tensor& x_in, std::int64_t height, std::int64_t
   Record record(Op::upsample, upsample_bilinear2d_backward, {&x});
   if (record) record->sizes = x.sizes();
   return record.output(in_order_of(x, Op::upsample, {x.size(0), x.size(1), height, width}, suggests_channels_last(x)));
+}
+
+// Its kernel knows one order: what lies in another is copied, before and behind.
+Tensor upsample_bicubic2d_aa(const Tensor& x_in, std::int64_t height, std::int64_t width) {
+  const Tensor x = autocast_float32(x_in);
+  Record record(Op::upsample, upsample_aa_backward, {&x});
+  if (record) record->sizes = x.sizes();
+  const Shape sizes{x.size(0), x.size(1), height, width};
+  const bool channels_last = suggests_channels_last(x);
+  Tensor output = in_order_of(x, Op::upsample, sizes, channels_last);
+  if (channels_last) {
+    const Tensor in_usual_order = empty(x.context(), Op::upsample, sizes, x.dtype());
+    const Tensor input = contiguous(x);
+  }
+  return record.output(std::move(output));
 }
 
 }  // namespace oometer

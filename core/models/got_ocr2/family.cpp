@@ -1,7 +1,6 @@
 #include "models/family.h"
 
 #include <algorithm>
-#include <string>
 
 #include "config/reader.h"
 #include "models/got_ocr2/got_ocr2.h"
@@ -17,38 +16,13 @@ namespace {
 constexpr ModelClass kClasses[] = {{"got_ocr2", "GotOcr2ForConditionalGeneration"}};
 constexpr const char* kBlocks[] = {"GotOcr2VisionLayer"};
 
-GotOcr2VisionConfig read_vision(ConfigReader& reader) {
-  GotOcr2VisionConfig c;
-  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
-  c.output_channels = reader.integer("output_channels", c.output_channels);
-  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
-  c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
-  c.num_channels = reader.integer("num_channels", c.num_channels);
-  c.image_size = reader.integer("image_size", c.image_size, {1, 65'536});
-  c.patch_size = reader.integer("patch_size", c.patch_size, {1, 65'536});
-  c.window_size = reader.integer("window_size", c.window_size, {0, 65'536});
-  c.mlp_dim = reader.integer("mlp_dim", c.mlp_dim);
-  if (reader.has("global_attn_indexes"))
-    c.global_attn_indexes = reader.integers("global_attn_indexes", {0, layer_count.max});
-  c.hidden_act = reader.activation("hidden_act", c.hidden_act);
-  c.attention_dropout = reader.number("attention_dropout", 0, 0, 1);
-  c.qkv_bias = reader.boolean("qkv_bias", true);
-  c.use_abs_pos = reader.boolean("use_abs_pos", true);
-  c.use_rel_pos = reader.boolean("use_rel_pos", true);
-  reader.ignore({"model_type", "layer_norm_eps"});
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
-  if (c.side() == 0)
-    reader.fail_found("patch_size", "inconsistent",
-                      "expected at most image_size (" + std::to_string(c.image_size) + "): no patch fits");
-  return c;
-}
+constexpr SamClassNames kSam{"GotOcr2VisionLayer", "GotOcr2VisionAttention", "GotOcr2MLPBlock",
+                             "GotOcr2VisionNeck",  "GotOcr2PatchEmbeddings", "GotOcr2LayerNorm"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   GotOcr2Config c;
   ConfigReader vision = reader.object("vision_config"), text = reader.object("text_config");
-  c.vision = read_vision(vision);
+  c.vision = read_sam_config(vision, {.names = &kSam});
   vision.finish();
   if (!text.has("model_type")) text.fail("model_type", "missing", "expected the language model's, as \"qwen2\"");
   c.text = read_language_config(text);
@@ -88,18 +62,10 @@ ImageCount count_image(const FamilyConfig& config, std::int64_t, std::int64_t, s
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<GotOcr2Config>();
-  const GotOcr2VisionConfig& v = c.vision;
-  const std::int64_t images = std::max<std::int64_t>(data.images(), 1),
-                     side = v.side() + v.window_size;  // padded to whole windows
-  return std::max({largest_tensor_of(c.text, data),
-                   bytes_of_layer(images, side * side, v.hidden_size, std::max(v.mlp_dim, 3 * v.hidden_size),
-                                  v.num_attention_heads),
-                   bytes_of({images, v.num_channels, v.image_size, v.image_size}),
-                   bytes_of({images, v.side() * v.side(), 9 * v.output_channels}),
-                   bytes_of({v.side(), v.side(), v.hidden_size}),
-                   bytes_of({v.hidden_size, v.num_channels, v.patch_size, v.patch_size}),
+  const SamConfig& v = c.vision;
+  const std::int64_t images = std::max<std::int64_t>(data.images(), 1);
+  return std::max({largest_tensor_of(c.text, data), largest_tensor_of(v, images, v.image_size),
                    bytes_of({c.text.hidden_size, 18 * v.output_channels}),
-                   bytes_of({9 * v.output_channels, std::max(2 * v.output_channels, v.hidden_size)}),
                    bytes_of({images, c.tokens_per_image(), std::max(c.text.hidden_size, 18 * v.output_channels)}),
                    bytes_of({c.text.hidden_size, c.text.hidden_size})});
 }
