@@ -84,6 +84,23 @@ def siglip2_shape(size: list[int], patch: int, most: int) -> list[int]:
     return [side // patch for side in get_image_size_for_max_num_patches(*size, patch, most)]
 
 
+def deepseek_ocr2_inputs(sam: dict[str, Any], data: dict[str, Any], images: int, dtype: str) -> dict[str, Any]:
+    """Squares as DeepseekOcr2ImageProcessor cuts them: of the whole image, and of tiles three quarters as wide."""
+    from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import get_optimal_tiled_canvas
+
+    side = sam.get("image_size", 1024)
+    tile = side // 4 * 3
+
+    def cut(size: list[int]) -> int:
+        return 1 + (math.prod(get_optimal_tiled_canvas(tuple(size), (tile, tile), 2, 6)) if max(size) > tile else 0)
+
+    tiles = [each - 1 for each in tiles_of(data, [side, side], cut)]
+    out = {"pixel_values": tensor([images, sam.get("num_channels", 3), side, side], dtype), "num_local_patches": {"values": tiles}}
+    if sum(tiles):
+        out["pixel_values_local"] = tensor([sum(tiles), sam.get("num_channels", 3), tile, tile], dtype)
+    return out
+
+
 def minicpm_sizes(config: dict[str, Any], size: list[int]) -> list[list[int]]:
     """Rows and columns of patches of an image and of its slices, as MiniCPMV4_6ImageProcessor cuts it."""
     from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
@@ -256,6 +273,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if images:
             side = [vision.get("image_size", 1024 if kind == "got_ocr2" else 224)] * 2
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "deepseek_ocr2":
+        if images:
+            out |= deepseek_ocr2_inputs(vision.get("sam_config", {}), data, images, dtype)
     elif kind in ("llava", "clip", "clip_vision_model", "siglip", "siglip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:

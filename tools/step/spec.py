@@ -50,6 +50,7 @@ CLASSES = {
     "minicpm_ocr": "MiniCPMOcrForConditionalGeneration",
     "siglip2": "Siglip2Model",
     "got_ocr2": "GotOcr2ForConditionalGeneration",
+    "deepseek_ocr2": "DeepseekOcr2ForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration",
     "smolvlm": "SmolVLMForConditionalGeneration",
     "idefics2": "Idefics2ForConditionalGeneration",

@@ -8,13 +8,14 @@
 
 namespace oometer {
 
-std::int64_t nearest_tiles(std::int64_t height, std::int64_t width, std::int64_t side, std::int64_t most) {
+std::int64_t nearest_tiles(std::int64_t height, std::int64_t width, std::int64_t side, std::int64_t most,
+                           std::int64_t least) {
   const double aspect_ratio = static_cast<double>(width) / static_cast<double>(height);
   const double area = static_cast<double>(width) * static_cast<double>(height);
   double best_difference = std::numeric_limits<double>::infinity();
-  std::int64_t best = 1;
+  std::int64_t best = least;
   // In the order of Python's stable sort: by the number of tiles, then by width.
-  for (std::int64_t tiles = 1; tiles <= most; ++tiles)
+  for (std::int64_t tiles = least; tiles <= most; ++tiles)
     for (std::int64_t columns = 1; columns <= tiles; ++columns) {
       if (tiles % columns != 0) continue;
       const double difference =

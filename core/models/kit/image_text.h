@@ -9,9 +9,10 @@
 /// tokens: LlavaModel.forward, as it is copied in transformers 5.23 (InternVLModel, Mistral3Model, ...).
 namespace oometer {
 
-/// Tiles of so many pixels a side, of one to `most`, whose grid is nearest to the shape of an image; of several those
-/// that are not twice as large as it (get_optimal_tiled_canvas, models/got_ocr2/image_processing_got_ocr2.py).
-std::int64_t nearest_tiles(std::int64_t height, std::int64_t width, std::int64_t side, std::int64_t most);
+/// Tiles of so many pixels a side, of `least` to `most`, whose grid is nearest to the shape of an image; of several
+/// those that are not twice as large as it (get_optimal_tiled_canvas, models/got_ocr2/image_processing_got_ocr2.py).
+std::int64_t nearest_tiles(std::int64_t height, std::int64_t width, std::int64_t side, std::int64_t most,
+                           std::int64_t least = 1);
 
 /// What get_image_features gives. All of it lives until the model's forward returns.
 struct ImageFeatures {
