@@ -399,14 +399,21 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
     if config.get("model_type") in FLAT_VL:
         out = {}
+    if config.get("model_type") == "hunyuan_vl":  # one axis a section
+        text = config["text_config"]
+        rope = text.get("rope_scaling") or text.get("rope_parameters") or {}
+        axes = len(rope.get("xdrope_section") or rope["mrope_section"])
+        out = {"position_ids": tensor([axes, batch, data["sequence_length"]])}
     if not images_of(data):
         return out
     newer, omni = config.get("model_type") in QWEN3_VL, config.get("model_type") in OMNI
     whole = config.get("model_type") in GLM_V  # limits are of all frames together
-    paddle = config.get("model_type") == "paddleocr_vl"
-    sizes = (("patch_size", 16 if newer or config.get("model_type") == "lfm3_vl" else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 1 if paddle else 2))
+    paddle, single = config.get("model_type") == "paddleocr_vl", config.get("model_type") in ("paddleocr_vl", "hunyuan_vl")
+    sizes = (("patch_size", 16 if newer or config.get("model_type") in ("lfm3_vl", "hunyuan_vl") else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 1 if single else 2))
     # preprocessor_config.json of the published models
     least, most = (65536, 16777216) if newer and not omni else (12544, 9633792) if whole else (3136, 12845056)
+    if config.get("model_type") == "hunyuan_vl":
+        least, most = 512 * 512, 2048 * 2048
     if config.get("model_type") in FLAT_VL:  # Qwen2VLImageProcessor's own
         least, most = 56 * 56, 28 * 28 * 1280
     patch, merge, frames = (vision.get(key, default) for key, default in sizes)
@@ -425,7 +432,7 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
             return [1, *(s // patch for s in resize(*size, patch * merge, *limits))]
         return [-(-data.get("frames", 1) // frames), *(s // patch for s in smart_resize(*size, patch * merge, *limits))]
 
-    features = vision.get("in_channels", 3) * frames * patch * patch
+    features = vision.get("in_channels", vision.get("num_channels", 3)) * frames * patch * patch
     if data.get("video"):
         processor = "qwen3_vl" if newer else "glm4v" if whole else "qwen2_vl"
         grids = [video_grid(processor, data, patch, merge, frames)] * images_of(data) * batch

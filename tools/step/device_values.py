@@ -147,9 +147,12 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
         "get_rope_index": lambda tokens: modalities(spec, tokens, features_by_frame),
     }
 
+    if kind == "hunyuan_vl":  # a row ends with a token of its own, an image begins and ends with one
+        features = [h // merge * (w // merge + 1) + 2 for _, h, w in given["values"]]
+
     def answer(self: Any) -> Any:
         caller = asking().f_code.co_name
-        if self.dim() == 2 and caller == "get_vision_position_ids":
+        if self.dim() == 2 and (caller == "get_vision_position_ids" or kind == "hunyuan_vl"):
             return of_tower
         if self.dim() != 1 or caller not in answers or not self.is_cuda:
             return tolist(self)
@@ -160,6 +163,8 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
 
     def count(tensor: Any) -> int:
         frame = asking()
+        if kind == "hunyuan_vl" and tensor.dim() == 0 and tensor.untyped_storage().nbytes() == 8 * grid.numel():
+            return int(grid.flatten()[tensor.storage_offset()])  # it takes its grid apart
         if tensor.dim() == 0 and tensor.storage_offset() < by_frame.numel() and frame.f_code.co_name == "get_vision_position_ids":
             return int(by_frame.flatten()[tensor.storage_offset()])
         if frame.f_code.co_name == "get_vision_interpolation_indices_and_weights":
@@ -477,6 +482,11 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         tokens, most = images * gemma4_tokens(spec), config.get("vision_soft_tokens_per_image", 280)
         hidden = config["text_config"].get("hidden_size", 2304)
         return {(images, most): tokens, (*spec["inputs"]["input_ids"]["shape"], hidden): tokens * hidden}
+    if config.get("model_type") == "hunyuan_vl" and "image_grid_thw" in spec["inputs"]:
+        merge = config.get("vision_config", {}).get("spatial_merge_size", 2)
+        tokens = sum(h // merge * (w // merge + 1) + 2 for _, h, w in spec["inputs"]["image_grid_thw"]["values"])
+        width = config["text_config"]["hidden_size"]
+        return {(*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
     if config.get("model_type") == "ovis2" and "pixel_values" in spec["inputs"]:
         return visual_indicators(spec)
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else masked_patches(spec) or loop_over_experts(spec)
