@@ -14,8 +14,9 @@ namespace oometer::autograd {
 
 namespace {
 
-/// utils::obeys_layout_contract, for dense leaves: equal strides, those of single elements apart.
+/// utils::obeys_layout_contract: equal strides, those of single elements apart; of leaves with gaps, contiguous.
 bool same_layout(const Tensor& gradient, const Tensor& leaf) {
+  if (!leaf.is_non_overlapping_and_dense()) return gradient.is_contiguous();
   for (int i = 0; i < leaf.ndim(); ++i)
     if (leaf.size(i) != 1 && gradient.strides()[i] != leaf.strides()[i]) return false;
   return true;

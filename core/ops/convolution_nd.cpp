@@ -46,6 +46,13 @@ struct Gradients {
   Tensor input, weight, bias;
 };
 
+/// A bias's gradient.
+Tensor sum_but_channels(const Tensor& grad) {
+  std::vector<int> dims{0};
+  for (int i = 2; i < grad.ndim(); ++i) dims.push_back(i);
+  return reduce(Op::sum, grad, dims, false, grad.dtype());
+}
+
 /// A group's backward. `bias` null: its gradient is not asked for.
 Gradients slow_backward(Backward& b, const Tensor& x, const Tensor& grad, const Shape& weight, std::int64_t flags) {
   constexpr Op op = Op::convolution_backward;
@@ -82,7 +89,7 @@ Gradients slow_backward(Backward& b, const Tensor& x, const Tensor& grad, const 
     return g;
   }
   if (!g.input) {
-    make_bias();
+    if (b.wants(2)) g.bias = sum_but_channels(grad);  // at::sum_out
     if (!b.wants(1)) return g;
     make_weight();
     const Tensor columns = columns_of(x, weight, grad.sizes(), flags);
@@ -91,7 +98,7 @@ Gradients slow_backward(Backward& b, const Tensor& x, const Tensor& grad, const 
   }
   const Tensor columns = columns_of(x, weight, grad.sizes(), flags);
   multiply_each(context, samples);
-  make_bias();
+  if (b.wants(2)) g.bias = sum_but_channels(grad);
   if (!b.wants(1)) return g;
   make_weight();
   multiply_each(context, samples);
@@ -111,9 +118,7 @@ void convolution_nd_backward(Backward& b) {
   Gradients g;
   const bool depthwise = !channels_last && is_depthwise(x.sizes(), weight.sizes(), groups, flags);
   const auto sum_bias = [&] {
-    std::vector<int> dims{0};
-    for (int i = 2; i < grad.ndim(); ++i) dims.push_back(i);
-    if (b.wants(2)) g.bias = reduce(Op::sum, grad, dims, false, grad.dtype());
+    if (b.wants(2)) g.bias = sum_but_channels(grad);
   };
   if (depthwise) {
     Tensor input;

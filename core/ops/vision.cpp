@@ -32,11 +32,11 @@ Tensor rebase_history(Record& record, const Tensor& x) {
   const BackwardFunction inner = node.function;
   const Shape base_sizes = base.sizes(), base_strides = base.strides(), sizes = x.sizes();
   node.custom = std::make_unique<std::function<void(Backward&)>>([=](Backward& b) {
-    const Tensor grad = std::move(b.grads[0]);
+    Tensor grad = std::move(b.grads[0]);
     Tensor result = empty_strided(b.context, Op::copy, base_sizes, base_strides, grad.dtype());
     b.grads[0] = empty(b.context, Op::clone, sizes, grad.dtype());
     inner(b);
-    b.grads[0].reset();
+    b.grads[0] = std::move(grad);  // the engine holds it until the outputs are validated
     b.give(0, std::move(result));
   });
   const Tensor changed = record.output(alias(base, base_sizes, base_strides));
