@@ -295,54 +295,77 @@ class AltUpStreams : public Streams {
   }
 
   Tensor open(const Tensor& inputs_embeds, TensorList& names) const override {
-    return stacked(inputs_embeds, inputs_embeds.dtype(), altup_projections_, names,
-                   [&](std::size_t) { return inputs_embeds; });
+    Names its;
+    Tensor result = stacked(
+        inputs_embeds, [&] { return inputs_embeds; }, inputs_embeds.dtype(), altup_projections_, its,
+        [&](std::size_t) { return inputs_embeds; });
+    names = std::move(its.temp_hidden_states);
+    for (Tensor* name : {&its.target_magnitude, &its.projected, &its.current_hidden_state, &its.new_magnitude})
+      names.push_back(std::move(*name));
+    return result;
   }
 
   Tensor close(Tensor& hidden_states, TensorList& names) const override {
-    const DType dtype = names.front().dtype();  // hidden_states_0
-    Tensor stack = stacked(select(hidden_states, 0, 0), dtype, altup_unembed_projections_, names,
-                           [&](std::size_t i) { return select(hidden_states, 0, static_cast<std::int64_t>(i) + 1); });
+    Names its;
+    const Tensor hidden_states_0 = names.front();
+    const std::size_t count = altup_projections_.size() + 1;
+    const Tensor altup_proj = names[count + 1];
+    its = {std::move(names[count]), {}, std::move(names[count + 2]), std::move(names[count + 3]), {}};
+    names.resize(count);
+    its.temp_hidden_states = std::move(names);
+    Tensor stack;
+    {
+      const Tensor of_magnitude = select(hidden_states, 0, 0);
+      stack = stacked(
+          of_magnitude, [&] { return select(hidden_states, 0, 0); }, hidden_states_0.dtype(),
+          altup_unembed_projections_, its,
+          [&](std::size_t i) { return select(hidden_states, 0, static_cast<std::int64_t>(i) + 1); });
+    }
     hidden_states = std::move(stack);
     hidden_states = mean(hidden_states, std::vector<int>{0}, false);
+    names = std::move(its.temp_hidden_states);
+    for (const Tensor& name : {hidden_states_0, altup_proj, its.target_magnitude, its.projected, its.new_magnitude})
+      names.push_back(name);
     return hidden_states;
   }
 
  private:
+  /// Of forward's. `projected`: altup_proj, then altup_unemb_proj.
+  struct Names {
+    Tensor target_magnitude, projected, current_hidden_state, new_magnitude;
+    TensorList temp_hidden_states;
+  };
+
   /// torch.mean(x ** 2, dim=-1, keepdim=True)
   static Tensor mean_square(const Tensor& x) {
     const Tensor square = pow(x, 2);
     return mean(square, -1, true);
   }
 
-  /// `names`: temp_hidden_states, and what the loop has bound last.
-  static Tensor stacked(const Tensor& first, DType dtype, const std::vector<Linear>& projections, TensorList& names,
+  /// `of_magnitude` and `first` are the same state, which the class takes twice.
+  static Tensor stacked(const Tensor& of_magnitude, const std::function<Tensor()>& first, DType dtype,
+                        const std::vector<Linear>& projections, Names& its,
                         const std::function<Tensor(std::size_t)>& input) {
-    Tensor target_magnitude;
     {
-      const Tensor square = mean_square(first);
-      target_magnitude = pow(square, 0.5);
+      const Tensor square = mean_square(of_magnitude);
+      its.target_magnitude = pow(square, 0.5);
     }
-    TensorList temp_hidden_states{first};
-    Tensor projected, current_hidden_state, new_magnitude;
+    its.temp_hidden_states = TensorList{first()};
     for (std::size_t i = 0; i < projections.size(); ++i) {
-      projected = projections[i](input(i));
-      current_hidden_state = to(projected, dtype);
-      new_magnitude = mean_square(current_hidden_state);
+      its.projected = projections[i](input(i));
+      its.current_hidden_state = to(its.projected, dtype);
+      its.new_magnitude = mean_square(its.current_hidden_state);
       {
-        const Tensor clamped = clamp(new_magnitude, false);
-        new_magnitude = sqrt(clamped);
+        const Tensor clamped = clamp(its.new_magnitude, false);
+        its.new_magnitude = sqrt(clamped);
       }
       {
-        const Tensor scaled = mul(current_hidden_state, target_magnitude);
-        current_hidden_state = div(scaled, new_magnitude);
+        const Tensor scaled = mul(its.current_hidden_state, its.target_magnitude);
+        its.current_hidden_state = div(scaled, its.new_magnitude);
       }
-      temp_hidden_states.push_back(current_hidden_state);
+      its.temp_hidden_states.push_back(its.current_hidden_state);
     }
-    Tensor result = stack(temp_hidden_states);
-    names = std::move(temp_hidden_states);
-    for (Tensor* name : {&target_magnitude, &projected, &new_magnitude}) names.push_back(std::move(*name));
-    return result;
+    return stack(its.temp_hidden_states);
   }
 
   std::vector<Linear> altup_projections_, altup_unembed_projections_;
