@@ -285,6 +285,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             side = [vision.get("image_size", 224)] * 2
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
             out["token_type_ids"] = tensor([batch, sequence])
+    elif kind == "gemma3n":
+        if images:
+            out["pixel_values"] = tensor([images, 3, 768, 768], dtype)
     elif kind in ("gemma4", "gemma4_unified"):
         if images:
             out |= gemma4_inputs(config, data, dtype)
