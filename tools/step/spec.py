@@ -42,6 +42,7 @@ CLASSES = {
     "kimi_k25": "Kimi_K25ForConditionalGeneration",
     "muse_glimmer": "MuseGlimmerForConditionalGeneration",
     "gemma3": "Gemma3ForConditionalGeneration",
+    "video_llava": "VideoLlavaForConditionalGeneration",
     "gemma3n": "Gemma3nForConditionalGeneration",
     "gemma4": "Gemma4ForConditionalGeneration",
     "gemma4_unified": "Gemma4UnifiedForConditionalGeneration",
