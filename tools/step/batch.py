@@ -307,7 +307,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             side = list(side) if isinstance(side, list) else [side] * 2
             tiles = tiles_of(data, side, lambda size: internvl_tiles(size, side))
             out["pixel_values"] = tensor([sum(tiles), vision.get("num_channels", 3), *side], dtype)
-    elif kind in ("mistral3", "lighton_ocr"):
+    elif kind in ("mistral3", "mistral_large4", "lighton_ocr"):
         if images:
             newer = kind == "lighton_ocr"
             cell = vision.get("patch_size", 14 if newer else 16) * config.get("spatial_merge_size", 2)

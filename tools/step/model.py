@@ -52,11 +52,12 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
             dtype = getattr(torch, DTYPES[train["precision"]])
             model = cls._from_config(config, attn_implementation=attention_of(config, train), dtype=dtype)
             kept = getattr(model, "_keep_in_fp32_modules_strict", None) or ()  # as from_pretrained leaves them
+            ends = tuple("." + name for name in kept)
             for path, module in model.named_modules():
-                if path.rpartition(".")[2] in kept:
+                if ("." + path).endswith(ends):
                     module.float()
             for path, parameter in model.named_parameters():
-                if path.rpartition(".")[2] in kept:
+                if ("." + path).endswith(ends):
                     parameter.data = parameter.data.float()
     finally:
         base.initialize_weights = initialize

@@ -55,6 +55,7 @@ CLASSES = {
     "got_ocr2": "GotOcr2ForConditionalGeneration",
     "deepseek_ocr2": "DeepseekOcr2ForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration",
+    "mistral_large4": "MistralLarge4ForConditionalGeneration",
     "smolvlm": "SmolVLMForConditionalGeneration",
     "idefics2": "Idefics2ForConditionalGeneration",
     "idefics3": "Idefics3ForConditionalGeneration",

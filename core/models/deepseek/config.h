@@ -27,7 +27,8 @@ struct DeepseekVariant {
   bool scales_queries = false;   ///< with their positions, as Ministral 3 does
   bool gates_heads = false;      ///< what a head gives is multiplied by a sigmoid of its own (g_proj)
   IndexerRotary indexer = IndexerRotary::none;
-  bool shares_topk = false;  ///< indexer_types says which layers take the tokens that an earlier one chose
+  bool learns_scaling = false;  ///< queries are scaled by what is learnt of their positions; the router is in float32
+  bool shares_topk = false;     ///< indexer_types says which layers take the tokens that an earlier one chose
 
   bool operator==(const DeepseekVariant&) const = default;
 };
@@ -77,6 +78,7 @@ struct DeepseekConfig {
   double attention_dropout = 0.0;
   std::int64_t index_n_heads = 64, index_head_dim = 128, index_topk = 2048;  ///< DeepSeek Sparse Attention's
   std::vector<bool> shares_topk{};  ///< layers without an indexer of their own; empty: none
+  std::vector<bool> turns{};        ///< layers with rotary embeddings; empty: all
   bool chooses_groups = false;      ///< V2: topk_method "group_limited_greedy"; V3: always
   bool norm_topk_prob = false;      ///< V3
   bool rope_interleave = true;      ///< V3
@@ -88,6 +90,7 @@ struct DeepseekConfig {
   /// MTLA's down_rate: ModelOptions sets it
   std::int64_t temporal_stride = 0;
 
+  bool turns_at(std::size_t layer) const { return turns.empty() || turns[layer]; }
   std::int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   /// Of a token in one layer's cache: the latent, and the key that all heads share.
   std::int64_t latent_size() const { return kv_lora_rank + qk_rope_head_dim; }

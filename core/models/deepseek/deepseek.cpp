@@ -5,6 +5,7 @@
 
 #include "models/deepseek/mtla.h"
 #include "models/kit/decoder.h"
+#include "models/kit/kept_in_float32.h"
 #include "models/ministral3/ministral3.h"
 #include "nn/kv_cache.h"
 #include "ops/experts.h"
@@ -78,7 +79,8 @@ MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c,
                         {.checkpoint = c.names->its.has_softmax ? ExpertNames{} : ExpertNames{kExpertProjections},
                          .loop = ExpertsLoop::masks_one_more});
   moe.experts.liger = kernels.swiglu;
-  const Builder gate_at = builder.child("gate", c.names->router);
+  Builder gate_at = builder.child("gate", c.names->router);
+  if (c.names->its.learns_scaling) gate_at = kept_in_float32(gate_at);
   if (c.names->its.is_v3) {
     ExpertsConfig experts;
     experts.num_experts = c.n_routed_experts;
@@ -112,7 +114,11 @@ DeepseekAttention::DeepseekAttention(const Builder& builder, const DeepseekConfi
           std::max(0, builder.context->log.modules[builder.context->log.modules[builder.module].parent].index))),
       module(builder.module) {
   const std::int64_t heads = c.num_attention_heads;
-  if (c.q_lora_rank == 0) {
+  rope = c.turns_at(layer_idx) ? c.qk_rope_head_dim : 0;
+  nope = c.qk_head_dim() - rope;
+  if (c.names->its.learns_scaling) {
+    // made behind everything else
+  } else if (c.q_lora_rank == 0) {
     q_proj = Linear(builder.child("q_proj", "Linear"), c.hidden_size, heads * c.qk_head_dim(), false);
   } else {
     q_a_proj = Linear(builder.child("q_a_proj", "Linear"), c.hidden_size, c.q_lora_rank, c.attention_bias);
@@ -121,17 +127,48 @@ DeepseekAttention::DeepseekAttention(const Builder& builder, const DeepseekConfi
     q_b_proj = Linear(builder.child("q_b_proj", "Linear"), c.q_lora_rank, heads * c.qk_head_dim(), false);
   }
   kv_a_proj_with_mqa =
-      Linear(builder.child("kv_a_proj_with_mqa", "Linear"), c.hidden_size, c.latent_size(), c.attention_bias);
+      Linear(builder.child("kv_a_proj_with_mqa", "Linear"), c.hidden_size, c.kv_lora_rank + rope, c.attention_bias);
   kv_a_layernorm =
       LlamaRMSNorm(builder.child("kv_a_layernorm", c.names->rms_norm), c.kv_lora_rank, options.liger.rms_norm);
-  kv_b_proj =
-      Linear(builder.child("kv_b_proj", "Linear"), c.kv_lora_rank, heads * (c.qk_nope_head_dim + c.v_head_dim), false);
+  kv_b_proj = Linear(builder.child("kv_b_proj", "Linear"), c.kv_lora_rank, heads * (nope + c.v_head_dim), false);
   o_proj = Linear(builder.child("o_proj", "Linear"), heads * c.v_head_dim, c.hidden_size, c.attention_bias);
   if (c.names->its.gates_heads) g_proj = Linear(builder.child("g_proj", "Linear"), c.hidden_size, heads, false);
   if (c.temporal_stride != 0)
     hypernet_down = HyperNetwork(builder.child("hypernet_down", "HyperNetwork"), c.kv_lora_rank);
   if (c.chooses_tokens() && (c.shares_topk.empty() || !c.shares_topk[layer_idx]))
-    indexer.emplace(builder.child("indexer", c.names->indexer), c);
+    indexer.emplace(builder.child("indexer", c.names->indexer), c, rope != 0);
+  if (c.names->its.learns_scaling) {
+    q_proj = Linear(builder.child("q_proj", "Linear"), c.hidden_size, heads * c.qk_head_dim(), false);
+    softmax_scaling = SoftmaxScaling(builder.child("softmax_scaling", "MistralLarge4TextSoftmaxScaling"), heads);
+  }
+}
+
+SoftmaxScaling::SoftmaxScaling(const Builder& builder, std::int64_t heads)
+    : scale(builder.parameter("scale", {heads})), bias(builder.parameter("bias", {heads})), module(builder.module) {}
+
+Tensor SoftmaxScaling::operator()(const Tensor& query, const Tensor& position_ids, bool heads_first) const {
+  Context& context = query.context();
+  ModuleCall call(context, module);
+  const Shape& sizes = position_ids.sizes();
+  const std::int64_t heads = scale.size(0);
+  Tensor log_pos;
+  {
+    const Tensor as_float = [&] {
+      const Tensor next = empty(context, Op::add, sizes, DType::int64);
+      return empty(context, Op::to_copy, sizes, DType::float32);
+    }();
+    log_pos = empty(context, Op::log, sizes, DType::float32);
+  }
+  Tensor lowered = to(log_pos, query.dtype());
+  const Tensor own_scale = to(scale, query.dtype()), own_bias = to(bias, query.dtype());
+  log_pos = std::move(lowered);
+  Tensor scaled;
+  {
+    const Shape of_heads = heads_first ? Shape{1, heads, 1} : Shape{1, 1, heads};
+    const Tensor by_position = mul(view(own_scale, of_heads), unsqueeze(log_pos, heads_first ? 1 : 2));
+    scaled = add(by_position, view(own_bias, of_heads));
+  }
+  return call.result(mul(query, unsqueeze(scaled, -1)));
 }
 
 namespace {
@@ -216,9 +253,9 @@ AttentionInputs DeepseekAttention::expand_kv(const Tensor& kv_nope, const Tensor
   const DeepseekConfig& c = *config;
   const std::int64_t batch = kv_nope.size(0), length = kv_nope.size(2), heads = c.num_attention_heads;
   Tensor expanded = kv_b_proj(kv_nope);
-  expanded = transpose(view(expanded, {batch, length, heads, c.qk_nope_head_dim + c.v_head_dim}), 1, 2);
-  TensorList parts = split(expanded, {c.qk_nope_head_dim, c.v_head_dim}, -1);
-  const Tensor shared = expand(k_rot, {batch, heads, length, c.qk_rope_head_dim});
+  expanded = transpose(view(expanded, {batch, length, heads, nope + c.v_head_dim}), 1, 2);
+  TensorList parts = split(expanded, {nope, c.v_head_dim}, -1);
+  const Tensor shared = expand(k_rot, {batch, heads, length, rope});
   AttentionInputs inputs;
   inputs.value = parts[1];
   inputs.key = empty(kv_nope.context(), Op::empty, {batch, heads, length, c.qk_head_dim()}, expanded.dtype());
@@ -227,14 +264,20 @@ AttentionInputs DeepseekAttention::expand_kv(const Tensor& kv_nope, const Tensor
   return inputs;
 }
 
-Indexer::Indexer(const Builder& builder, const DeepseekConfig& c)
+Indexer::Indexer(const Builder& builder, const DeepseekConfig& c, bool has_rotary)
     : config(&c),
-      wq_b(builder.child("wq_b", "Linear"), c.q_lora_rank, c.index_n_heads * c.index_head_dim, false),
+      wq_b(builder.child("wq_b", "Linear"), c.q_lora_rank != 0 ? c.q_lora_rank : c.hidden_size,
+           c.index_n_heads * c.index_head_dim, false),
       wk(builder.child("wk", "Linear"), c.hidden_size, c.index_head_dim, false),
       weights_proj(),
       k_norm(builder.child("k_norm", "LayerNorm"), torch_layer_norm, {c.index_head_dim}, true),
+      turns(has_rotary),
       module(builder.module) {
   weights_proj = Linear(builder.child("weights_proj", "Linear"), c.hidden_size, c.index_n_heads, false);
+  if (!c.names->its.learns_scaling) return;
+  q_input_norm = Norm(builder.child("q_input_norm", "LayerNorm"), torch_layer_norm, {c.hidden_size}, true);
+  softmax_scaling =
+      SoftmaxScaling(builder.child("softmax_scaling", "MistralLarge4TextSoftmaxScaling"), c.index_n_heads);
 }
 
 Tensor Indexer::operator()(const Tensor& hidden_states, const Tensor& q_resid, const PositionEmbeddings& positions,
@@ -246,21 +289,29 @@ Tensor Indexer::operator()(const Tensor& hidden_states, const Tensor& q_resid, c
   const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), heads = c.index_n_heads,
                      turned = c.qk_rope_head_dim, head_dim = c.index_head_dim;
   const std::vector<std::int64_t> parts{turned, head_dim - turned};
-  Tensor q = view(wq_b(q_resid), {batch, length, heads, head_dim});
+  Tensor q;
+  if (q_input_norm) {
+    q = q_input_norm(hidden_states);
+    q = wq_b(q);
+    q = view(q, {batch, length, heads, head_dim});
+    q = softmax_scaling(q, positions.position_ids, false);
+  } else {
+    q = view(wq_b(q_resid), {batch, length, heads, head_dim});
+  }
   Tensor q_rot, q_pass, k_rot, k_pass;
   const auto cut = [&](const Tensor& x, Tensor& rot, Tensor& pass) {
     const TensorList both = split(x, parts, -1);
     rot = both[0];
     pass = both[1];
   };
-  cut(q, q_rot, q_pass);
+  if (turns) cut(q, q_rot, q_pass);
   Tensor k;
   {
     const Tensor projected = wk(hidden_states);
     k = unsqueeze(k_norm(projected), 2);
   }
-  cut(k, k_rot, k_pass);
-  {
+  if (turns) {
+    cut(k, k_rot, k_pass);
     DeepseekAttention::Rotated rotated;
     if (c.names->its.indexer == IndexerRotary::pairs) {
       rotated = rotate_interleaved(q_rot, k_rot, unsqueeze(slice(positions.cos, -1, 0, turned / 2), 2),
@@ -273,8 +324,11 @@ Tensor Indexer::operator()(const Tensor& hidden_states, const Tensor& q_resid, c
     q_rot = std::move(rotated.q);
     k_rot = std::move(rotated.k);
   }
-  q = cat({q_rot, q_pass}, -1);
-  k = view(cat({k_rot, k_pass}, -1), {batch, length, head_dim});
+  if (turns) {
+    q = cat({q_rot, q_pass}, -1);
+    k = cat({k_rot, k_pass}, -1);
+  }
+  k = view(k, {batch, length, head_dim});
   Tensor scores;
   {
     Tensor product;
@@ -340,15 +394,17 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
   const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1);
   Tensor q_resid;
   const Tensor q = project_queries(hidden_states, c.chooses_tokens() ? &q_resid : nullptr);
-  TensorList queries = split(q, {c.qk_nope_head_dim, c.qk_rope_head_dim}, -1);
+  TensorList queries = split(q, {nope, rope}, -1);
   const Tensor compressed_kv = kv_a_proj_with_mqa(hidden_states);
-  TensorList latents = split(compressed_kv, {c.kv_lora_rank, c.qk_rope_head_dim}, -1);
+  TensorList latents = split(compressed_kv, {c.kv_lora_rank, rope}, -1);
   Tensor k_nope = kv_a_layernorm(latents[0]);
   k_nope = view(k_nope, {batch, 1, length, c.kv_lora_rank});
-  Tensor k_pe = view(latents[1], {batch, 1, length, c.qk_rope_head_dim});
-  Rotated rotated = turn(queries[1], k_pe, positions);
-  const Tensor q_pe = std::move(rotated.q);
-  k_pe = std::move(rotated.k);
+  Tensor k_pe = view(latents[1], {batch, 1, length, rope}), q_pe = queries[1];
+  if (rope != 0) {
+    Rotated rotated = turn(queries[1], k_pe, positions);
+    q_pe = std::move(rotated.q);
+    k_pe = std::move(rotated.k);
+  }
   // The cache keeps what is still compressed.
   if (KvCache* const cache = context.past_key_values) {
     KvCache::States states = cache->update(layer_idx, k_nope, k_pe);
@@ -357,6 +413,7 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
   }
   Tensor query_states = cat({queries[0], q_pe}, -1);
   if (c.names->its.scales_queries) query_states = scale_by_positions(query_states, positions);
+  if (softmax_scaling.scale) query_states = softmax_scaling(query_states, positions.position_ids, true);
   const AttentionInputs inputs = expand_kv(k_nope, k_pe);
   Tensor topk_indices, index_mask, sparse_mask;
   if (indexer) {
@@ -417,6 +474,30 @@ PositionEmbeddings frequencies(const LlamaRotaryEmbedding& rotary_emb, const Ten
   return {call.result(unsqueeze(freqs_cis, 1)), {}};
 }
 
+// MistralLarge4TextRotaryEmbedding.forward
+PositionEmbeddings scaled_angles(const LlamaRotaryEmbedding& rotary_emb, const Tensor& alpha,
+                                 const Tensor& position_ids, DType dtype) {
+  ModuleCall call(position_ids.context(), rotary_emb.module);
+  const NoGrad no_grad(position_ids.context());
+  Tensor scaled_inv_freq, freqs, emb;
+  {
+    const Tensor factor = exp(alpha);
+    scaled_inv_freq = mul(rotary_emb.inv_freq, factor);
+  }
+  {
+    const Tensor as_float = to(unsqueeze(position_ids, -1), DType::float32);
+    freqs = mul(as_float, scaled_inv_freq);
+  }
+  emb = cat({freqs, freqs}, -1);
+  const auto of = [&](Op op) {
+    const Tensor values = pointwise(op, {&emb}, DType::float32);
+    return mul_scalar(values);
+  };
+  const Tensor cos = of(Op::cos), sin = of(Op::sin);
+  Tensor cos_lowered = to(cos, dtype);
+  return {call.result(std::move(cos_lowered)), call.result(to(sin, dtype))};
+}
+
 }  // namespace
 
 // DeepseekV2Model, DeepseekV3Model
@@ -428,6 +509,16 @@ DecoderParts deepseek_parts(Context& context, const DeepseekConfig& config_in, c
     return std::make_unique<DeepseekDecoderLayer>(layer, *config, options, i >= dense);
   };
   if (!config->names->its.is_v3) parts.rotary = frequencies;
+  if (config->names->its.learns_scaling) {
+    const auto alpha = std::make_shared<Tensor>();
+    parts.rest = [alpha, size = config->qk_rope_head_dim / 2](const Builder& decoder) {
+      *alpha = decoder.buffer({size}, DType::float32);
+    };
+    parts.rotary = [alpha](const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType dtype) {
+      return scaled_angles(rotary_emb, *alpha, position_ids, dtype);
+    };
+    parts.logits = softcap;
+  }
   parts.always_masks = config->chooses_tokens();
   parts.shares_topk = config->names->its.shares_topk;
   // What a region gives beside its states lives through its backward there.

@@ -35,16 +35,29 @@ struct HyperNetwork {
   ModuleId module = 0;
 };
 
-/// DeepseekV32Indexer, GlmMoeDsaIndexer: which tokens attention sees.
+/// MistralLarge4TextSoftmaxScaling: of each head, by the logarithm of a position.
+struct SoftmaxScaling {
+  SoftmaxScaling() = default;
+  SoftmaxScaling(const Builder& builder, std::int64_t heads);
+  /// `heads_first`: query is [b, heads, s, d], else [b, s, heads, d].
+  Tensor operator()(const Tensor& query, const Tensor& position_ids, bool heads_first) const;
+
+  Tensor scale, bias;
+  ModuleId module = 0;
+};
+
+/// DeepseekV32Indexer, GlmMoeDsaIndexer, MistralLarge4TextIndexer: which tokens attention sees.
 struct Indexer {
-  Indexer(const Builder& builder, const DeepseekConfig& config);
+  Indexer(const Builder& builder, const DeepseekConfig& config, bool turns);
   /// [b, s, index_topk], int32. `q_resid`: compressed queries; `attention_mask`: [b, s, s].
   Tensor operator()(const Tensor& hidden_states, const Tensor& q_resid, const PositionEmbeddings& positions,
                     const Tensor& attention_mask) const;
 
   const DeepseekConfig* config = nullptr;
   Linear wq_b, wk, weights_proj;
-  Norm k_norm;
+  Norm k_norm, q_input_norm;       ///< the second where queries are not compressed
+  SoftmaxScaling softmax_scaling;  ///< the same
+  bool turns;
   ModuleId module = 0;
 };
 
@@ -66,11 +79,13 @@ struct DeepseekAttention {
   AttentionInputs expand_kv(const Tensor& kv_nope, const Tensor& k_rot) const;
 
   const DeepseekConfig* config = nullptr;
+  std::int64_t nope = 0, rope = 0;  ///< of a head: elements that stay as they are, and those that are turned
   Linear q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj;
   Linear g_proj;  ///< where heads are gated
   LlamaRMSNorm q_a_layernorm, kv_a_layernorm;
   HyperNetwork hypernet_down;
   std::optional<Indexer> indexer;
+  SoftmaxScaling softmax_scaling;  ///< where it is learnt
   AttentionCall call;
   std::size_t layer_idx = 0;
   ModuleId module = 0;

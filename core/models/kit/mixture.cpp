@@ -176,7 +176,10 @@ Routing best_probabilities_of_groups(const Router& router, const Tensor& hidden_
   ModuleCall call(context, router.module);
   const Tensor hidden_states = as_tokens(call.argument(hidden_in));
   Routing routing;
-  routing.router_logits = linear(hidden_states, router.weight, {});
+  {
+    const Tensor as_weight = to(hidden_states, router.weight.dtype());  // MistralLarge4TextTopkRouter's is float32
+    routing.router_logits = linear(as_weight, router.weight, {});
+  }
   const Tensor scores =
       softmax(routing.router_logits, context.autocast.enabled ? DType::float32 : routing.router_logits.dtype());
   return choose_of_groups(router, call, std::move(routing), scores, scores);

@@ -33,17 +33,19 @@ Mistral3Config read_mistral3_config(ConfigReader& reader, const Mistral3Class& o
   if (is_ocr && !text.has("model_type"))
     text.fail("model_type", "missing", "found none; expected \"qwen3\", as the published model has");
   c.is_ministral3 = !is_ocr && text.has("model_type") && text.text("model_type", "") == "ministral3";
-  if (c.is_ministral3)
+  if (&of == &kMistralLarge4)
+    text.ignore({"model_type"});  // its family reads it
+  else if (c.is_ministral3)
     c.text = read_ministral3_config(text);
   else
     static_cast<LlamaConfig&>(c.text) = read_language_config(text);
-  text.finish();
+  if (&of != &kMistralLarge4) text.finish();
   c.spatial_merge_size = reader.integer("spatial_merge_size", 2, {1, 1024});
   if (!is_ocr) {
     c.projector_bias = reader.boolean("multimodal_projector_bias", false);
     c.projector_hidden_act = reader.activation("projector_hidden_act", Activation::gelu);
   }
-  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", &of != &kMistralLarge4);
   if (is_ocr)
     reader.ignore({"eos_token_id", "pad_token_id", "vision_feature_layer"});
   else if (reader.is_list("vision_feature_layer"))

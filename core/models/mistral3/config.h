@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "models/deepseek/config.h"
 #include "models/kit/text_config.h"
 #include "models/pixtral/config.h"
 
@@ -22,7 +24,11 @@ inline constexpr Mistral3Class kMistral3{"mistral3",
                                          "Mistral3PatchMerger"},
     kLightOnOcr{
         "lighton_ocr",       "LightOnOcrForConditionalGeneration", "LightOnOcrModel",   "vision_encoder",
-        "vision_projection", "LightOnOcrMultiModalProjector",      "LightOnOcrRMSNorm", "LightOnOcrPatchMerger"};
+        "vision_projection", "LightOnOcrMultiModalProjector",      "LightOnOcrRMSNorm", "LightOnOcrPatchMerger"},
+    kMistralLarge4{"mistral_large4",        "MistralLarge4ForConditionalGeneration",
+                   "MistralLarge4Model",    "vision_tower",
+                   "multi_modal_projector", "MistralLarge4MultiModalProjector",
+                   "MistralLarge4RMSNorm",  "MistralLarge4PatchMerger"};
 
 /// transformers 5.23, models/mistral3/configuration_mistral3.py, class Mistral3Config: Pixtral's tower, and Mistral's
 /// or Ministral 3's text; and
@@ -32,6 +38,7 @@ struct Mistral3Config {
   PixtralVisionConfig vision;
   TextConfig text;
   bool is_ministral3 = false;
+  std::optional<DeepseekConfig> deepseek{};  ///< Mistral Large 4's text, in its place
   std::int64_t spatial_merge_size = 2;
   bool projector_bias = false;
   Activation projector_hidden_act = Activation::gelu;

@@ -1,8 +1,10 @@
 #include "models/mistral3/mistral3.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "models/deepseek/deepseek.h"
 #include "models/kit/image_text.h"
 #include "models/llama/llama.h"
 #include "models/ministral3/ministral3.h"
@@ -109,8 +111,10 @@ class Mistral3 : public ImageTextModel {
     projector_ =
         MultiModalProjector(model.child(config.of->projector, config.of->projector_class, Modality::projector), config);
     const Builder language = model.child("language_model", config.text.names->model, Modality::language);
-    make_decoder(language, config.text, options,
-                 config.is_ministral3 ? ministral3_parts(config.text, options) : DecoderParts{});
+    DecoderParts parts;
+    if (config.is_ministral3) parts = ministral3_parts(config.text, options);
+    if (config.deepseek) parts = deepseek_parts(context, *config.deepseek, options);
+    make_decoder(language, config.text, options, std::move(parts));
     language_model_.blocks.first_block = vision_tower_.layers.size();
     make_head(root_, config.text, config.tie_word_embeddings);
   }
