@@ -487,6 +487,9 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         tokens = sum(h // merge * (w // merge + 1) + 2 for _, h, w in spec["inputs"]["image_grid_thw"]["values"])
         width = config["text_config"]["hidden_size"]
         return {(*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
+    if config.get("model_type") == "qwen4_exp_text":  # its indexer looks at one token after another, which see those before
+        length = spec["inputs"]["input_ids"]["shape"][1]
+        return {(length,): itertools.cycle(range(1, length + 1))}
     if config.get("model_type") == "ovis2" and "pixel_values" in spec["inputs"]:
         return visual_indicators(spec)
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else masked_patches(spec) or loop_over_experts(spec)

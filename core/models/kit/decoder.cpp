@@ -163,14 +163,16 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
   TensorList names;
   if (parts.first_states) hidden_states = parts.first_states(inputs_embeds);
-  if (streams) hidden_states = streams->open(inputs_embeds, names);
+  // Qwen4ExpTextModel.forward makes its states once it has the angles, and does not hand position_ids on.
+  const bool opens_last = streams && parts.positions_by_sample;
+  if (streams && !opens_last) hidden_states = streams->open(inputs_embeds, names);
   PositionEmbeddings positions, sliding_positions;
   const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {
     PositionEmbeddings made;
     if (rotary.inv_freq)
       made = parts.rotary ? parts.rotary(rotary, position_ids, hidden_states.dtype())
                           : rotary(hidden_states, position_ids);
-    made.position_ids = text_position_ids;
+    if (!opens_last) made.position_ids = text_position_ids;
     made.rows = given.rows;
     if (parts.hands_bounds) made.cu_seq_lens = given.cu_seq_lens;
     made.padding_mask = padding_mask;
@@ -179,6 +181,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   // `for layer_type in set(...)`: in one order or the other.
   if (parts.rotary_by_type) sliding_positions = embed_positions(sliding_rotary_emb);
   positions = embed_positions(rotary_emb);
+  if (opens_last) hidden_states = streams->open(inputs_embeds, names);
   if (parts.norms_first) hidden_states = norm(hidden_states);
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
