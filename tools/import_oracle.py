@@ -24,6 +24,8 @@ FAMILIES = (
 )
 # The folders of core/models whose name is not their model_type.
 FOLDERS = {
+    "qwen4_exp_text": "qwen4_exp",
+    "modernbert-decoder": "modernbert_decoder",
     "clip_vision_model": "clip",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",

@@ -16,8 +16,9 @@ constexpr ModelClass kClasses[] = {{"modernbert", "ModernBertForMaskedLM"},
                                    {"modernbert", "ModernBertForTokenClassification"}};
 constexpr const char* kBlocks[] = {"ModernBertEncoderLayer", "ModernBertEmbeddings"};
 
-/// layer_types, or as every n-th layer sees all.
-std::vector<bool> read_types(ConfigReader& reader, std::int64_t layers) {
+}  // namespace
+
+std::vector<bool> read_modernbert_slides(ConfigReader& reader, std::int64_t layers) {
   const std::int64_t every = reader.integer("global_attn_every_n_layers", 3);
   const std::vector<std::string> types = reader.texts_of_layers("layer_types", layers);
   std::vector<bool> slides;
@@ -30,6 +31,8 @@ std::vector<bool> read_types(ConfigReader& reader, std::int64_t layers) {
   }
   return slides;
 }
+
+namespace {
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   ModernBertConfig c;
@@ -71,7 +74,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   check_encoder_heads(reader, c);
   if (c.head_dim() % 2 != 0)
     reader.fail_found("hidden_size", "inconsistent", "rotary embeddings need an even size of heads");
-  c.slides = read_types(reader, c.num_hidden_layers);
+  c.slides = read_modernbert_slides(reader, c.num_hidden_layers);
   reader.ignore({"norm_eps", "initializer_cutoff_factor", "global_rope_theta", "local_rope_theta",
                  "deterministic_flash_attn", "sparse_pred_ignore_index", "reference_compile", "repad_logits_with_grad",
                  "position_embedding_type", "gradient_checkpointing", "cls_token_id", "sep_token_id",

@@ -1,6 +1,7 @@
 #include "models/modernbert/modernbert.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "nn/activation.h"
@@ -12,8 +13,6 @@ ModernBertEncoderLayer::ModernBertEncoderLayer(const Builder& builder, const Mod
                                                const ModelOptions& options, bool is_first)
     : call_{.kind = options.attention, .dropout = c.attention_dropout},
       head_dim_(c.head_dim()),
-      mlp_dropout_(c.mlp_dropout),
-      act_(c.hidden_act),
       module_(builder.module) {
   const auto norm = [&](const char* name) {
     return Norm(builder.child(name, "LayerNorm"), torch_layer_norm, {c.hidden_size}, c.norm_bias);
@@ -24,10 +23,9 @@ ModernBertEncoderLayer::ModernBertEncoderLayer(const Builder& builder, const Mod
   qkv_ = Linear(attn.child("Wqkv", "Linear"), c.hidden_size, 3 * c.hidden_size, c.attention_bias);
   attn_out_ = Linear(attn.child("Wo", "Linear"), c.hidden_size, c.hidden_size, c.attention_bias);
   mlp_norm_ = norm("mlp_norm");
-  const Builder mlp = builder.child("mlp", "ModernBertMLP");
-  mlp_module_ = mlp.module;
-  mlp_in_ = Linear(mlp.child("Wi", "Linear"), c.hidden_size, 2 * c.intermediate_size, c.mlp_bias);
-  mlp_out_ = Linear(mlp.child("Wo", "Linear"), c.intermediate_size, c.hidden_size, c.mlp_bias);
+  mlp_.emplace(builder.child("mlp", "ModernBertMLP"), c.hidden_size, c.intermediate_size, c.mlp_bias);
+  mlp_->dropout = c.mlp_dropout;
+  mlp_->act = c.hidden_act;
 }
 
 namespace {
@@ -44,6 +42,13 @@ Tensor rotate_in_float32(const Tensor& x, const Tensor& cos, const Tensor& sin) 
 
 }  // namespace
 
+std::pair<Tensor, Tensor> rotate_as_modernbert(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions) {
+  const Tensor cos = unsqueeze(positions.cos, 1), sin = unsqueeze(positions.sin, 1);
+  const Tensor q_embed = rotate_in_float32(q, cos, sin), k_embed = rotate_in_float32(k, cos, sin);
+  Tensor query = to(q_embed, q.dtype()), key = to(k_embed, k.dtype());
+  return {std::move(query), std::move(key)};
+}
+
 Tensor ModernBertEncoderLayer::attn(const Tensor& argument, const PositionEmbeddings& positions,
                                     const Tensor& attention_mask, Tensor& weights) const {
   ModuleCall self(argument.context(), attn_module_);
@@ -57,33 +62,33 @@ Tensor ModernBertEncoderLayer::attn(const Tensor& argument, const PositionEmbedd
     states = {parts[0], parts[1], parts[2]};
   }
   for (Tensor* heads : {&states.query, &states.key, &states.value}) *heads = transpose(*heads, 1, 2);
-  {  // apply_rotary_pos_emb
-    const Tensor cos = unsqueeze(positions.cos, 1), sin = unsqueeze(positions.sin, 1);
-    const Tensor q_embed = rotate_in_float32(states.query, cos, sin), k_embed = rotate_in_float32(states.key, cos, sin);
-    Tensor query = to(q_embed, states.query.dtype()), key = to(k_embed, states.key.dtype());
-    states.query = std::move(query);
-    states.key = std::move(key);
-  }
+  std::tie(states.query, states.key) = rotate_as_modernbert(states.query, states.key, positions);
   AttentionOutputs attention = attend(call_, 0, states, {.cos = {}, .sin = {}, .rows = positions.rows}, attention_mask);
   const Tensor projected = attn_out_(attention.output);
   weights = std::move(attention.weights);
   return self.result(dropout(projected, call_.dropout));
 }
 
-Tensor ModernBertEncoderLayer::mlp(const Tensor& argument) const {
-  ModuleCall call(argument.context(), mlp_module_);
+ModernBertMLP::ModernBertMLP(const Builder& builder, std::int64_t hidden_size, std::int64_t intermediate_size,
+                             bool bias)
+    : in(builder.child("Wi", "Linear"), hidden_size, 2 * intermediate_size, bias),
+      out(builder.child("Wo", "Linear"), intermediate_size, hidden_size, bias),
+      module(builder.module) {}
+
+Tensor ModernBertMLP::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
   Tensor input, gate;
   {
-    const Tensor joined = mlp_in_(call.argument(argument));
+    const Tensor joined = in(call.argument(argument));
     const std::int64_t half = joined.size(-1) / 2;
     const TensorList halves = split(joined, {half, half}, -1);
     input = halves[0];
     gate = halves[1];
   }
-  Tensor activated = activate(act_, input);
+  Tensor activated = activate(act, input);
   activated = mul(activated, gate);
-  activated = dropout(activated, mlp_dropout_);
-  return call.result(mlp_out_(activated));
+  activated = oometer::dropout(activated, dropout);
+  return call.result(out(activated));
 }
 
 Tensor ModernBertEncoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
@@ -94,7 +99,7 @@ Tensor ModernBertEncoderLayer::operator()(const Tensor& hidden_in, const Positio
   attn_output = attn(attn_output, positions, attention_mask, weights);
   const Tensor hidden_states = add(hidden_in, attn_output);
   Tensor mlp_output = mlp_norm_(hidden_states);
-  mlp_output = mlp(mlp_output);
+  mlp_output = (*mlp_)(mlp_output);
   return add(hidden_states, mlp_output);
 }
 
@@ -161,28 +166,21 @@ Tensor ModernBertModel::operator()(const ModelInputs& inputs) const {
   return call.result(final_norm(hidden_states));
 }
 
+ModernBertPredictionHead::ModernBertPredictionHead(const Builder& builder, std::int64_t hidden_size, bool bias,
+                                                   bool norm_bias, Activation its_act)
+    : dense(builder.child("dense", "Linear"), hidden_size, hidden_size, bias),
+      norm(builder.child("norm", "LayerNorm"), torch_layer_norm, {hidden_size}, norm_bias),
+      act(its_act),
+      module(builder.module) {}
+
+Tensor ModernBertPredictionHead::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  Tensor hidden_states = dense(call.argument(argument));
+  hidden_states = activate(act, hidden_states);
+  return call.result(norm(hidden_states));
+}
+
 namespace {
-
-struct ModernBertPredictionHead {
-  ModernBertPredictionHead() = default;
-  ModernBertPredictionHead(const Builder& builder, const ModernBertConfig& c)
-      : dense(builder.child("dense", "Linear"), c.hidden_size, c.hidden_size, c.classifier_bias),
-        norm(builder.child("norm", "LayerNorm"), torch_layer_norm, {c.hidden_size}, c.norm_bias),
-        act(c.classifier_activation),
-        module(builder.module) {}
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    Tensor hidden_states = dense(call.argument(argument));
-    hidden_states = activate(act, hidden_states);
-    return call.result(norm(hidden_states));
-  }
-
-  Linear dense;
-  Norm norm;
-  Activation act = Activation::gelu;
-  ModuleId module = 0;
-};
 
 class ModernBertFor : public EncoderModel {
  public:
@@ -192,7 +190,8 @@ class ModernBertFor : public EncoderModel {
         classifier_dropout_(c.classifier_dropout),
         model_(head_ == EncoderHead::none ? root_ : root_.child("model", "ModernBertModel"), c, options) {
     if (head_ == EncoderHead::none) return;
-    head_module_ = ModernBertPredictionHead(root_.child("head", "ModernBertPredictionHead"), c);
+    head_module_ = ModernBertPredictionHead(root_.child("head", "ModernBertPredictionHead"), c.hidden_size,
+                                            c.classifier_bias, c.norm_bias, c.classifier_activation);
     if (head_ == EncoderHead::masked_lm) {
       loss_type = LossType::masked_lm;
       decoder_ = Linear(root_.child("decoder", "Linear"), c.hidden_size, c.vocab_size, c.decoder_bias);

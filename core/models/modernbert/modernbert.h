@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "models/kit/encoder.h"
@@ -12,6 +14,8 @@
 
 /// transformers 5.23, models/modernbert/modeling_modernbert.py. Names and order of steps are that file's.
 namespace oometer {
+
+class ConfigReader;
 
 /// class ModernBertConfig: the fields that decide memory. Sizes are elements.
 struct ModernBertConfig : EncoderConfig {
@@ -25,6 +29,33 @@ struct ModernBertConfig : EncoderConfig {
   bool operator==(const ModernBertConfig&) const = default;
 };
 
+struct ModernBertMLP {
+  ModernBertMLP(const Builder& builder, std::int64_t hidden_size, std::int64_t intermediate_size, bool bias);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Linear in, out;
+  double dropout = 0;
+  Activation act = Activation::gelu;
+  ModuleId module = 0;
+};
+
+/// apply_rotary_pos_emb, in float32.
+std::pair<Tensor, Tensor> rotate_as_modernbert(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+
+struct ModernBertPredictionHead {
+  ModernBertPredictionHead() = default;
+  ModernBertPredictionHead(const Builder& builder, std::int64_t hidden_size, bool bias, bool norm_bias, Activation act);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Linear dense;
+  Norm norm;
+  Activation act = Activation::gelu;
+  ModuleId module = 0;
+};
+
+/// layer_types, or as every n-th layer sees all.
+std::vector<bool> read_modernbert_slides(ConfigReader& reader, std::int64_t layers);
+
 struct ModernBertEncoderLayer {
   ModernBertEncoderLayer(const Builder& builder, const ModernBertConfig& config, const ModelOptions& options,
                          bool is_first);
@@ -34,15 +65,13 @@ struct ModernBertEncoderLayer {
  private:
   Tensor attn(const Tensor& hidden_states, const PositionEmbeddings& positions, const Tensor& attention_mask,
               Tensor& weights) const;
-  Tensor mlp(const Tensor& hidden_states) const;
 
   Norm attn_norm_, mlp_norm_;  ///< the first layer has but the second
-  Linear qkv_, attn_out_, mlp_in_, mlp_out_;
+  Linear qkv_, attn_out_;
+  std::optional<ModernBertMLP> mlp_;
   AttentionCall call_;
   std::int64_t head_dim_ = 0;
-  double mlp_dropout_ = 0;
-  Activation act_ = Activation::gelu;
-  ModuleId attn_module_ = 0, mlp_module_ = 0, module_ = 0;
+  ModuleId attn_module_ = 0, module_ = 0;
 };
 
 struct ModernBertModel {
