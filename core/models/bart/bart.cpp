@@ -120,7 +120,8 @@ struct BartLayer {
   ModuleId module;
 };
 
-/// M2M100SinusoidalPositionalEmbedding.make_weights: a table of an even `width`.
+}  // namespace
+
 Tensor make_sines(const Builder& builder, std::int64_t count, std::int64_t width, DType dtype) {
   Context& context = *builder.context;
   const std::int64_t half = width / 2;
@@ -147,6 +148,8 @@ Tensor make_sines(const Builder& builder, std::int64_t count, std::int64_t width
   if (!weights) weights = builder.buffer({count, width}, dtype);
   return weights;
 }
+
+namespace {
 
 /// BartEncoder, BartDecoder.
 struct BartStack {

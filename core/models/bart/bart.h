@@ -41,6 +41,9 @@ struct BartConfig : EncoderConfig {
   bool operator==(const BartConfig&) const = default;
 };
 
+/// M2M100SinusoidalPositionalEmbedding.make_weights: a table of an even `width`.
+Tensor make_sines(const Builder& builder, std::int64_t count, std::int64_t width, DType dtype);
+
 FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names);
 std::unique_ptr<Model> build_bart(Context& context, const FamilyConfig& config, const DataConfig& data,
                                   const ModelOptions& options);
