@@ -24,6 +24,7 @@ FAMILIES = (
 )
 # The folders of core/models whose name is not their model_type.
 FOLDERS = {
+    "inkling_text": "inkling",
     "qwen4_exp_text": "qwen4_exp",
     "modernbert-decoder": "modernbert_decoder",
     "clip_vision_model": "clip",

@@ -58,6 +58,12 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
                     module.float()
             for path, parameter in model.named_parameters():
                 if ("." + path).endswith(ends):
+            kept = tuple(f".{name}" for name in getattr(model, "_keep_in_fp32_modules_strict", None) or ())  # as from_pretrained leaves them
+            for path, module in model.named_modules():
+                if f".{path}".endswith(kept):
+                    module.float()
+            for path, parameter in model.named_parameters():
+                if f".{path}".endswith(kept):
                     parameter.data = parameter.data.float()
     finally:
         base.initialize_weights = initialize

@@ -5,6 +5,7 @@
 
 #include "config/reader.h"
 #include "models/granite_swa/granite_swa.h"
+#include "ops/logsumexp.h"
 #include "ops/ops.h"
 
 /// transformers 5.23, models/granite_swa/modeling_granite_swa.py.
@@ -31,34 +32,6 @@ void read_granite_swa_layers(ConfigReader& reader, TextConfig& c) {
 
 namespace {
 
-/// torch.logsumexp(x, dim=-1) (ATen/native/ReduceOps.cpp, logsumexp_out_impl; FunctionsManual.cpp,
-/// logsumexp_backward).
-Tensor logsumexp(const Tensor& given) {
-  const Tensor x = autocast_float32(given);
-  Record record(Op::sum,
-                [](Backward& b) {
-                  const Tensor& self = b.saved(0);
-                  const Tensor grad = unsqueeze(b.grad(), -1), result = unsqueeze(b.saved(1), -1);
-                  const Tensor difference = sub(self, result);
-                  const Tensor softmax = exp(difference);
-                  b.give(0, mul(grad, softmax));
-                },
-                {&x});
-  record.save(x);
-  Tensor maxes = reduce(Op::maximum, x, {-1}, true, x.dtype());
-  {
-    const Tensor magnitudes = pointwise(Op::abs, {&maxes}, maxes.dtype());
-    const Tensor are_infinite = pointwise(Op::eq, {&magnitudes}, DType::boolean);
-  }
-  Tensor result;
-  {
-    const Tensor shifted = pointwise(Op::sub, {&x, &maxes}, x.dtype());  // exp_ in place
-    result = reduce(Op::sum, shifted, {-1}, false, x.dtype());
-  }
-  record.save_output(result);
-  return record.output(std::move(result));
-}
-
 /// eager_attention_forward: what attention gives is scaled by how little of it a sink takes.
 AttentionOutputs attend_with_scaling_sinks(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask,
                                            const Tensor& sinks) {
@@ -68,7 +41,7 @@ AttentionOutputs attend_with_scaling_sinks(const AttentionCall& call, const Atte
   Tensor attn_weights = matmul(query, transpose(key_states, 2, 3));
   attn_weights = mul_scalar(attn_weights);
   if (mask) attn_weights = add(attn_weights, mask);
-  const Tensor lse = logsumexp(attn_weights);
+  const Tensor lse = logsumexp(attn_weights, false);
   Tensor sink_scale;
   {
     Tensor difference = sub(lse, view(sinks, {1, heads, 1}));

@@ -118,6 +118,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   const ModuleScope scope(context, module);
   if (per_layer_inputs) per_layer_inputs = per_layer->project(inputs_embeds, per_layer_inputs);
   const CausalMask masking = context.behaviours.causal_mask;
+  // rotary_dim -1: there is no rotary_emb; -2: nor do layers get position_ids.
   const bool has_positions = parts.makes_masks || parts.rotary_dim >= 0;
   Tensor position_ids =
       given.position_ids || !has_positions ? given.position_ids : positions(context, inputs_embeds.size(1));
@@ -172,7 +173,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
     if (rotary.inv_freq)
       made = parts.rotary ? parts.rotary(rotary, position_ids, hidden_states.dtype())
                           : rotary(hidden_states, position_ids);
-    if (!opens_last) made.position_ids = text_position_ids;
+    if (!opens_last && parts.rotary_dim >= -1) made.position_ids = text_position_ids;
     made.rows = given.rows;
     if (parts.hands_bounds) made.cu_seq_lens = given.cu_seq_lens;
     made.padding_mask = padding_mask;

@@ -5,9 +5,6 @@
 
 namespace oometer {
 
-namespace {
-
-// create_position_bias_mask
 Tensor position_bias_mask(const AttentionCall& call, const Tensor& position_bias, const Tensor& attention_mask) {
   if (!attention_mask && !call.causal) return contiguous(position_bias);
   Context& context = position_bias.context();
@@ -24,6 +21,8 @@ Tensor position_bias_mask(const AttentionCall& call, const Tensor& position_bias
   }();
   return position_bias.is_contiguous() ? masked : clone(masked);  // contiguous(): it lies in memory as the bias does
 }
+
+namespace {
 
 AttentionOutputs eager(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask,
                        const Tensor& position_bias) {

@@ -10,4 +10,7 @@ namespace oometer {
 AttentionOutputs attend_with_bias(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask,
                                   const Tensor& position_bias);
 
+/// create_position_bias_mask. `call.causal`: there is no mask, and tokens see those before.
+Tensor position_bias_mask(const AttentionCall& call, const Tensor& position_bias, const Tensor& attention_mask);
+
 }  // namespace oometer
