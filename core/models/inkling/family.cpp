@@ -86,7 +86,8 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<InklingConfig>());
   t.has_no_peft_targets();
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3});
+  t.refuse(Feature::fsdp, "inconsistent", "FSDP takes no layer of parameters of two types, as Inkling has in bfloat16");
   for (const Feature feature : {Feature::inference, Feature::lengths, Feature::packing, Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::flash_attention, Feature::flash_attention_2})
