@@ -114,9 +114,11 @@ void convolution_nd_backward(Backward& b) {
   const Tensor x = saved.ndim() == 3 ? ordered(saved, op, false) : saved;
   const bool channels_last = context.behaviours.cudnn && x.ndim() > 3 && is_channels_last(x);
   const auto dense = [&](const Tensor& t) { return ordered(t, op, channels_last); };
+  const bool depthwise = !channels_last && is_depthwise(x.sizes(), weight.sizes(), groups, flags);
+  // An argument of one call with the gradient (_convolution_backward_nogroup_backend), it is evaluated before it.
+  const Tensor contiguous_input = !depthwise && !context.behaviours.cudnn && groups == 1 ? dense(x) : Tensor();
   const Tensor grad = dense(b.grad());
   Gradients g;
-  const bool depthwise = !channels_last && is_depthwise(x.sizes(), weight.sizes(), groups, flags);
   const auto sum_bias = [&] {
     if (b.wants(2)) g.bias = sum_but_channels(grad);
   };
@@ -144,8 +146,7 @@ void convolution_nd_backward(Backward& b) {
     }
     sum_bias();
   } else if (groups == 1) {
-    const Tensor input = dense(x);
-    g = slow_backward(b, input, grad, weight.sizes(), flags);
+    g = slow_backward(b, contiguous_input, grad, weight.sizes(), flags);
   } else {
     const Tensor input = ordered(x, op, false);
     const Shape part = first_of(weight.sizes(), 0, groups);
