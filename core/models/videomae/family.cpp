@@ -6,7 +6,9 @@
 
 #include "config/reader.h"
 #include "models/sizes.h"
+#include "models/videomae/everest.h"
 #include "models/videomae/videomae.h"
+#include "ops/argsort.h"
 
 namespace oometer {
 
@@ -27,6 +29,37 @@ std::int64_t read_num_masked(ConfigReader& reader, const VideoMaeConfig& c) {
                       "of the " + std::to_string(c.patches_per_frame()) +
                           " patches of a frame it must leave some and mask some: expected e.g. 0.9");
   return checked_product(of_frame, c.num_frames / c.tubelet_size);
+}
+
+/// EVEREST's shares, as its code counts tokens (sunilhoho/EVEREST, mcm_step): motion_centric_masking_ratio of them are
+/// redundant; in pre-training all but mask_ratio are encoded, and what is neither is made by the decoder.
+void read_redundancy(ConfigReader& reader, VideoMaeConfig& c) {
+  const double ratio = reader.number("motion_centric_masking_ratio", 0.7, 0, 1),
+               mask_ratio = reader.number("mask_ratio", 0.9, 0, 1);
+  const std::int64_t tokens = c.num_patches();
+  const auto all_but = [&](double share) {
+    return static_cast<std::int64_t>((1 - share) * static_cast<double>(tokens));
+  };
+  const std::int64_t kept = all_but(ratio);
+  c.drops_redundant = true;
+  reader.findings().assumptions.emplace_back(kEverestAssumption);
+  c.num_visible = c.pretrains ? all_but(mask_ratio) : kept;
+  c.num_masked = c.pretrains ? kept - c.num_visible : 0;
+  if (c.num_frames < 2 * c.tubelet_size || c.num_frames % c.tubelet_size != 0)
+    return reader.fail_found("num_frames", "inconsistent",
+                             "tubelets are compared with the ones before: expected a multiple of tubelet_size (" +
+                                 std::to_string(c.tubelet_size) + "), twice that or more");
+  if (tokens > kMostSortedInOneBlock)
+    return reader.fail_found(
+        "image_size", "not-modelled",
+        std::to_string(tokens) + " tokens a video are not supported yet with EVEREST: expected at most 4,096");
+  if (c.num_visible == 0 || (c.pretrains && c.num_masked <= 0))
+    reader.fail_found("motion_centric_masking_ratio", "inconsistent",
+                      c.pretrains ? "of " + std::to_string(tokens) + " tokens a video, " + std::to_string(kept) +
+                                        " are left and " + std::to_string(c.num_visible) +
+                                        " of them encoded: expected some to encode and some to make, as 0.7 leaves "
+                                        "with a mask_ratio of 0.9"
+                                  : "it leaves none of " + std::to_string(tokens) + " tokens: expected e.g. 0.4");
 }
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
@@ -63,9 +96,13 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
                             "), into which ForPreTraining cuts the pixels");
     if (c.num_channels != 3 && !c.norm_pix_loss)
       reader.fail_found("norm_pix_loss", "inconsistent", "expected true, unless num_channels is 3");
-    if (reader.ok()) c.num_masked = read_num_masked(reader, c);
+    if (reader.ok() && !reader.has("motion_centric_masking_ratio")) {
+      c.num_masked = read_num_masked(reader, c);
+      c.num_visible = c.num_patches() - c.num_masked;
+    }
   }
-  reader.ignore({"mask_ratio"});
+  if (reader.ok() && reader.has("motion_centric_masking_ratio")) read_redundancy(reader, c);
+  reader.ignore({"mask_ratio", "motion_centric_masking_ratio"});
   return c;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/bert/bert.h"
+#include "models/videomae/everest.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
 #include "nn/checkpointing.h"
@@ -50,22 +51,24 @@ struct VideoMaeEmbeddings {
         transpose(reshape(projected, {projected.size(0), config.hidden_size, config.num_patches()}), 1, 2));
   }
 
-  Tensor operator()(const Tensor& argument, const Tensor& bool_masked_pos) const {
+  /// `masks`: given, or chosen here.
+  Tensor operator()(const Tensor& argument, TokenMasks& masks) const {
     Context& context = argument.context();
     ModuleCall call(context, module);
-    const Tensor pixel_values = call.argument(argument),
-                 masked = bool_masked_pos ? call.argument(bool_masked_pos) : Tensor();
+    const Tensor pixel_values = call.argument(argument), masked = masks.input ? call.argument(masks.input) : Tensor();
     Tensor embeddings = embed_patches(pixel_values);
     if (checkpointing.input_require_grads) require_input_grad(checkpointing, embeddings, patch_embeddings);
+    if (config.drops_redundant) masks = choose_tokens(embeddings, config);
     {
       const Tensor positions =
           copied_from_host(context, {1, config.num_patches(), config.hidden_size}, embeddings.dtype());
       embeddings = add(embeddings, positions);
     }
-    if (masked) {
-      const std::int64_t batch = embeddings.size(0), visible = config.num_patches() - config.num_masked;
+    if (masks.input) {
+      const std::int64_t batch = embeddings.size(0), visible = config.num_visible;
       {
-        const Tensor is_visible = pointwise(Op::bitwise_not, {&masked}, DType::boolean);
+        const Tensor& hidden = masked ? masked : masks.input;
+        const Tensor is_visible = pointwise(Op::bitwise_not, {&hidden}, DType::boolean);
         embeddings = index_mask(embeddings, is_visible, checked_product(batch, visible));
       }
       embeddings = reshape(embeddings, {batch, visible, config.hidden_size});
@@ -255,7 +258,7 @@ class VideoMae : public ImageModel {
     batch.pixel_values =
         input({data_.images(), config_.num_frames, config_.num_channels, config_.image_size, config_.image_size},
               data_.pixel_dtype.value_or(dtype_));
-    if (config_.pretrains)  // bool_masked_pos
+    if (config_.pretrains && !config_.drops_redundant)  // bool_masked_pos
       batch.pixel_attention_mask = input({data_.images(), config_.num_patches()}, DType::boolean);
     if (with_labels && config_.classifies) batch.labels = input({data_.micro_batch_size}, DType::int64);
     return batch;
@@ -263,7 +266,8 @@ class VideoMae : public ImageModel {
 
   ModelOutputs forward(const ModelInputs& inputs) override {
     if (config_.pretrains) return pretrain(inputs.pixel_values, inputs.pixel_attention_mask);
-    Tensor sequence_output = model_forward(inputs.pixel_values, {});
+    TokenMasks masks;
+    Tensor sequence_output = model_forward(inputs.pixel_values, masks);
     if (!config_.classifies) return {{}, {}, {std::move(sequence_output)}};
     Tensor output;
     if (fc_norm_) {
@@ -277,9 +281,9 @@ class VideoMae : public ImageModel {
 
  private:
   // VideoMAEModel.forward
-  Tensor model_forward(const Tensor& argument, const Tensor& bool_masked_pos) const {
+  Tensor model_forward(const Tensor& argument, TokenMasks& masks) const {
     ModuleCall call(context_, model_);
-    const Tensor embedding_output = embeddings_(call.argument(argument), bool_masked_pos);
+    const Tensor embedding_output = embeddings_(call.argument(argument), masks);
     Tensor sequence_output;
     {
       ModuleCall encoder(context_, encoder_);
@@ -291,23 +295,23 @@ class VideoMae : public ImageModel {
 
   // VideoMAEForPreTraining.forward
   ModelOutputs pretrain(const Tensor& pixel_values, const Tensor& bool_masked_pos) const {
-    const Tensor last_hidden_state = model_forward(pixel_values, bool_masked_pos);
+    TokenMasks masks{bool_masked_pos, {}};
+    const Tensor last_hidden_state = model_forward(pixel_values, masks);
     const Tensor sequence_output = encoder_to_decoder_(last_hidden_state);
-    const std::int64_t batch = sequence_output.size(0), dim = sequence_output.size(2), masked = config_.num_masked,
-                       visible = config_.num_patches() - masked;
+    const std::int64_t batch = sequence_output.size(0), dim = sequence_output.size(2), masked = config_.num_masked;
     const Tensor positions = copied_from_host(context_, {batch, config_.num_patches(), dim}, pixel_values.dtype());
+    const auto inverse_of = [](const Tensor& mask) { return pointwise(Op::bitwise_not, {&mask}, DType::boolean); };
     const auto positions_of = [&](const Tensor& mask, std::int64_t count) {
       return reshape(index_mask(positions, mask, checked_product(batch, count)), {batch, count, dim});
     };
-    const Tensor pos_emb_visible =
-        positions_of(pointwise(Op::bitwise_not, {&bool_masked_pos}, DType::boolean), visible);
-    const Tensor pos_emb_mask = positions_of(bool_masked_pos, masked);
+    const Tensor pos_emb_visible = positions_of(inverse_of(masks.input), config_.num_visible);
+    const Tensor pos_emb_mask = positions_of(masks.target ? inverse_of(masks.target) : masks.input, masked);
     const Tensor x_full = [&] {
       const Tensor of_visible = add(sequence_output, pos_emb_visible), of_masked = add(mask_token_, pos_emb_mask);
       return cat({of_visible, of_masked}, 1);
     }();
     Tensor logits = (*decoder_)(x_full, masked);
-    const Labels its = labels_of(pixel_values, bool_masked_pos);
+    const Labels its = labels_of(pixel_values, masks);
     Tensor loss = mse_loss(logits, its.labels);
     return {std::move(loss), {}, {std::move(logits)}};
   }
@@ -316,7 +320,7 @@ class VideoMae : public ImageModel {
   struct Labels {
     Tensor mean, std, frames, frames_norm, labels;
   };
-  Labels labels_of(const Tensor& pixel_values, const Tensor& bool_masked_pos) const {
+  Labels labels_of(const Tensor& pixel_values, const TokenMasks& masks) const {
     const NoGrad no_grad(context_);
     Labels its;
     const std::int64_t batch = pixel_values.size(0), patches = config_.num_patches(), channels = config_.num_channels;
@@ -344,8 +348,9 @@ class VideoMae : public ImageModel {
     }
     videos_patch = view(videos_patch, {batch, patches, config_.patch_elements()});
     const std::int64_t selected = checked_product(batch, config_.num_masked);
-    its.labels = reshape(index_mask(videos_patch, bool_masked_pos, selected),
-                         {batch, config_.num_masked, config_.patch_elements()});
+    const Tensor made = masks.target ? pointwise(Op::bitwise_not, {&masks.target}, DType::boolean) : masks.input;
+    its.labels =
+        reshape(index_mask(videos_patch, made, selected), {batch, config_.num_masked, config_.patch_elements()});
     return its;
   }
 

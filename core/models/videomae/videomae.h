@@ -25,7 +25,9 @@ struct VideoMaeConfig : VitConfig {
   std::int64_t decoder_num_hidden_layers = 4;
   std::int64_t decoder_intermediate_size = 1536;
   bool norm_pix_loss = true;
-  std::int64_t num_masked = 0;  ///< patches of a video, of which the decoder makes the pixels
+  bool drops_redundant = false;  ///< EVEREST (everest.h)
+  std::int64_t num_visible = 0;  ///< patches of a video that are encoded, where not all are
+  std::int64_t num_masked = 0;   ///< of which the decoder makes the pixels
 
   std::int64_t patches_per_frame() const { return patches(image_size, image_size); }
   std::int64_t num_patches() const { return checked_product(num_frames / tubelet_size, patches_per_frame()); }

@@ -6,6 +6,7 @@
 #include "config/reader.h"
 #include "models/sizes.h"
 #include "models/vit_mae/vit_mae.h"
+#include "ops/argsort.h"
 
 namespace oometer {
 
@@ -13,10 +14,9 @@ namespace {
 
 constexpr ModelClass kClasses[] = {{"vit_mae", "ViTMAEForPreTraining"}, {"vit_mae", "ViTMAEModel"}};
 constexpr const char* kBlocks[] = {kVitMae.layer};
-constexpr std::int64_t kMostPatches = 4096;  ///< that argsort sorts in one block (Sort.cpp, should_use_small_sort)
 
 void check(ConfigReader& reader, const VitMaeConfig& c) {
-  if (c.num_patches() > kMostPatches)
+  if (c.num_patches() > kMostSortedInOneBlock)
     reader.fail_found("image_size", "not-modelled",
                       "more than 4,096 patches are not supported yet: expected at most " +
                           std::to_string(64 * c.patch_size) + " pixels");

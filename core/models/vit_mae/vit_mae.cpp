@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nn/checkpointing.h"
+#include "ops/argsort.h"
 #include "ops/experts.h"
 #include "ops/integers.h"
 #include "ops/ops.h"
@@ -12,15 +13,6 @@
 namespace oometer {
 
 namespace {
-
-/// The indices of torch.argsort(x, dim=1).
-Tensor argsort(const Tensor& x) {
-  Context& context = x.context();
-  const Tensor values = empty_like(Op::sort, x);
-  Tensor indices = integers(context, Op::sort, x.sizes());
-  const Tensor range = integers(context, Op::arange, {x.size(1)});
-  return indices;
-}
 
 /// build_2d_sinusoidal_position_embedding with cls_token, and its halves in the other order: what is there meanwhile.
 void make_sinusoids(Context& context, std::int64_t side, std::int64_t dim) {
