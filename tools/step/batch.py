@@ -361,7 +361,7 @@ def videomae_inputs(model: dict[str, Any], data: dict[str, Any], dtype: str) -> 
     out = {"pixel_values": tensor([batch, frames, config.get("num_channels", 3), side, side], dtype)}
     if model["class"].endswith("ForVideoClassification"):
         out["labels"] = tensor([batch])
-    if model["class"].endswith("ForPreTraining"):
+    if model["class"].endswith("ForPreTraining") and config.get("motion_centric_masking_ratio") is None:
         of_frame, tubes = (side // config.get("patch_size", 16)) ** 2, frames // config.get("tubelet_size", 2)
         masked = tubes * int(config.get("mask_ratio", 0.9) * of_frame)
         out["bool_masked_pos"] = tensor([batch, tubes * of_frame], "bool") | {"masked": masked}

@@ -497,15 +497,28 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
 
 def masked_patches(spec: Spec) -> dict[tuple[int, ...], Callable[[], int]]:
     """VideoMAE takes the patches that are not masked, and after them, in ForPreTraining.forward, those that are."""
-    given = spec["inputs"].get("bool_masked_pos")
-    if not given:
+    given, config = spec["inputs"].get("bool_masked_pos"), spec["model"].get("config", {})
+    if given:
+        clips, patches = given["shape"]
+        visible, masked = patches - given["masked"], given["masked"]
+    elif config.get("motion_centric_masking_ratio") is not None:  # tools/everest.py; redundant ones are neither
+        from everest import kept_tokens
+        from transformers import VideoMAEConfig
+
+        read = VideoMAEConfig(**config)
+        clips, frames, _, height, width = spec["inputs"]["pixel_values"]["shape"]
+        patches = frames // read.tubelet_size * (height // read.patch_size) * (width // read.patch_size)
+        visible, kept = kept_tokens(read)
+        masked = kept - visible
+        if not spec["model"]["class"].endswith("ForPreTraining"):
+            visible = kept
+    else:
         return {}
-    clips, patches = given["shape"]
 
     def count() -> int:
         frame: Any = sys._getframe(2)
         masks = frame is not None and "pos_emb_visible" in frame.f_locals
-        return clips * (given["masked"] if masks else patches - given["masked"])
+        return clips * (masked if masks else visible)
 
     return {(clips, patches): count}
 

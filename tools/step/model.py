@@ -25,7 +25,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     import transformers
 
     train, described = spec["train"], spec["model"]
-    cls = getattr(transformers, described["class"])
+    drops_redundant = described["config"].get("motion_centric_masking_ratio") is not None
+    cls = getattr(importlib.import_module("everest") if drops_redundant else transformers, described["class"])
     config_class = getattr(transformers, described.get("config_class") or cls.config_class.__name__)
     config = config_class(**json.loads(json.dumps(described["config"])))
     if described.get("experts"):
