@@ -276,7 +276,6 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     elif kind == "deepseek_ocr2":
         if images:
             out |= deepseek_ocr2_inputs(vision.get("sam_config", {}), data, images, dtype)
-    elif kind in ("llava", "clip", "clip_vision_model", "siglip", "siglip_vision_model"):
     elif kind in ("llava", "video_llava", "clip", "clip_vision_model", "siglip", "siglip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:

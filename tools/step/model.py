@@ -52,13 +52,6 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         with inside or contextlib.nullcontext(), torch.device(device):
             dtype = getattr(torch, DTYPES[train["precision"]])
             model = cls._from_config(config, attn_implementation=attention_of(config, train), dtype=dtype)
-            kept = getattr(model, "_keep_in_fp32_modules_strict", None) or ()  # as from_pretrained leaves them
-            ends = tuple("." + name for name in kept)
-            for path, module in model.named_modules():
-                if ("." + path).endswith(ends):
-                    module.float()
-            for path, parameter in model.named_parameters():
-                if ("." + path).endswith(ends):
             kept = tuple(f".{name}" for name in getattr(model, "_keep_in_fp32_modules_strict", None) or ())  # as from_pretrained leaves them
             for path, module in model.named_modules():
                 if f".{path}".endswith(kept):
