@@ -286,7 +286,9 @@ void take_axolotl_samples(Context& context, Keys& keys) {
   const bool is_flash = keys.truth("gemma4_hybrid_attn_impl") ||
                         (attention.is_string() && attention.get<std::string>().find("flash") != std::string::npos);
   // core/builders/causal.py: build_collator. Without a processor a model that sees is given text alone.
-  if (context.model_config().contains("vision_config") && !keys.has("processor_type"))
+  // (Mllama without images is not supported yet.)
+  if (context.model_config().contains("vision_config") && !keys.has("processor_type") &&
+      member_text(context.model_config(), "model_type") != "mllama")
     context.ledger.put("/data/images_per_sample", 0);
   const bool packs = keys.truth("sample_packing");
   if (packs) keys.note("sample_packing", "/data/sequence_length");

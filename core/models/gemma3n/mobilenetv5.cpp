@@ -176,7 +176,7 @@ struct AttentionOptions2d {
   AttentionKind kind = AttentionKind::sdpa;
 };
 
-/// A key's or a value's path.
+/// A path to or from attention: a Sequential, which makes a smaller picture first where keys and values have fewer.
 struct MultiQueryStates {
   MultiQueryStates(const Builder& builder, std::int64_t dim, const AttentionOptions2d& o) : module(builder.module) {
     if (o.kv_stride > 1) {
@@ -207,10 +207,10 @@ struct MultiQueryAttention2d {
       : num_heads(o.num_heads),
         key_dim(o.key_dim),
         kind(o.kind),
-        query(builder.child("query", "Sequential"), "proj", dim, num_heads * key_dim, options_of(1)),
+        query(builder.child("query", "Sequential"), dim, {1, num_heads * key_dim, 1, kind}),
         key(builder.child("key", "Sequential"), dim, o),
         value(builder.child("value", "Sequential"), dim, o),
-        output(builder.child("output", "Sequential"), "proj", num_heads * key_dim, dim, options_of(1)),
+        output(builder.child("output", "Sequential"), num_heads * key_dim, {1, dim, 1, kind}),
         module(builder.module) {}
 
   Tensor operator()(const Tensor& argument) const {
@@ -240,9 +240,7 @@ struct MultiQueryAttention2d {
 
   std::int64_t num_heads, key_dim;
   AttentionKind kind;  ///< which kernels scaled_dot_product_attention may run: it is called whatever is asked for
-  SameConv2d query;
-  MultiQueryStates key, value;
-  SameConv2d output;
+  MultiQueryStates query, key, value, output;
   ModuleId module;
 };
 

@@ -38,7 +38,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::quantization});
   for (const Feature feature :
-       {Feature::pretrain, Feature::finetune, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

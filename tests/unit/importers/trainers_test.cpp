@@ -503,7 +503,22 @@ TEST_CASE("Keys that do nothing to a model are without effect on it", "[importer
   const std::string axolotl = R"("plugins": ["axolotl.integrations.liger.LigerPlugin"], "liger_layer_norm": true,
                                  "adapter": "lora", "lora_r": 8, "sequence_len": 512})";
   CHECK(is_ignored(ask_one(R"({"base_model": "Qwen/Qwen3-8B", )" + axolotl), "liger_layer_norm"));
-  CHECK(left_out(ask_one(R"({"base_model": "google/gemma-3-4b-it", )" + axolotl), "liger_layer_norm") != nullptr);
+  // Without a processor its tower does not run; with one, Qwen3.5's is patched by Axolotl itself.
+  const Ledger text = ask_one(R"({"base_model": "google/gemma-3-4b-it", )" + axolotl);
+  CHECK(is_ignored(text, "liger_layer_norm"));
+  CHECK(at(text, "/data/images_per_sample") == 0);
+  const std::string sees = R"("processor_type": "AutoProcessor", )" + axolotl;
+  CHECK(at(ask_one(R"({"base_model": "google/gemma-3-4b-it", )" + sees), "/data/images_per_sample") == "absent");
+  CHECK(left_out(ask_one(R"({"base_model": "Qwen/Qwen3.5-4B", )" + sees), "liger_layer_norm") != nullptr);
+  const Ledger nemotron =
+      ask_one(R"({"base_model": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "liger_rms_norm": true, )" + axolotl);
+  CHECK(is_ignored(nemotron, "liger_rms_norm"));
+  CHECK(at(nemotron, "/training/liger") == "absent");
+  CHECK(
+      at(ask_one(
+             R"({"base_model": "Qwen/Qwen3-8B", "fsdp_version": 2, "fsdp_config": {"reshard_after_forward": true}, )" +
+             axolotl),
+         "/parallel/fsdp/preparer") == "axolotl");
   const Ledger rows = ask_one(R"({"base_model": "Qwen/Qwen3-8B", "resize_token_embeddings_to_32x": true})");
   CHECK(left_out(rows, "resize_token_embeddings_to_32x")->bytes == 31 * 2 * 16 * 4096);
   const std::string factory = R"("stage": "sft", "bf16": true, "use_v1_kernels": true})";

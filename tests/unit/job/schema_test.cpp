@@ -102,7 +102,8 @@ json job_around(const std::string& pointer, const std::string& key) {
   if (pointer == "/training/ia3")
     job["training"]["ia3"] = {{"target_modules", "all-linear"}, {"feedforward_modules", {"down_proj"}}};
   if (pointer == "/parallel/ddp") job["parallel"] = {{"strategy", "ddp"}};
-  if (pointer == "/parallel/fsdp") job["parallel"] = {{"strategy", key == "reshard_after_forward" ? "fsdp2" : "fsdp1"}};
+  if (pointer == "/parallel/fsdp")
+    job["parallel"] = {{"strategy", key == "reshard_after_forward" || key == "preparer" ? "fsdp2" : "fsdp1"}};
   if (pointer == "/training/quantization")
     job["training"] = {{"lora", {{"target_modules", "all-linear"}}}, {"quantization", {{"load_in_4bit", true}}}};
   return job;
