@@ -103,7 +103,9 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
     const Tensor prefix_sum = empty(context, Op::masked_scatter, x.sizes(), DType::int64);
     Tensor expanded_mask;
     if (!has_layout_of(mask, x)) expanded_mask = empty(context, Op::masked_scatter, x.sizes(), DType::boolean);
-    const Workspace scan(context, Op::masked_scatter, cub_scan_bytes(x.numel()));
+    { const Workspace scan(context, Op::masked_scatter, cub_scan_bytes(x.numel())); }
+    Tensor source_contig;
+    if (!source.is_contiguous()) source_contig = empty(context, Op::clone, source.sizes(), source.dtype());
   }
   return record.output(std::move(result));
 }
