@@ -84,6 +84,18 @@ def siglip2_shape(size: list[int], patch: int, most: int) -> list[int]:
     return [side // patch for side in get_image_size_for_max_num_patches(*size, patch, most)]
 
 
+def perception_side(vision: dict[str, Any]) -> list[int]:
+    """Pixels of timm's encoder: its config's, or those in the name of its architecture."""
+    return vision.get("model_args", {}).get("img_size") or [int(vision["architecture"].rsplit("_", 1)[1])] * 2
+
+
+def perception_tiles(size: list[int], tile: int) -> int:
+    from transformers.models.perception_lm.image_processing_perception_lm import PerceptionLMImageProcessor
+
+    own, sides = PerceptionLMImageProcessor(), {"img_width": size[1], "img_height": size[0], "tile_size": tile}
+    return 1 + math.prod(own._fit_image_to_canvas(**sides) or own._find_closest_aspect_ratio(**sides))
+
+
 def deepseek_ocr2_inputs(sam: dict[str, Any], data: dict[str, Any], images: int, dtype: str) -> dict[str, Any]:
     """Squares as DeepseekOcr2ImageProcessor cuts them: of the whole image, and of tiles three quarters as wide."""
     from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import get_optimal_tiled_canvas
@@ -273,6 +285,11 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if images:
             side = [vision.get("image_size", 1024 if kind == "got_ocr2" else 224)] * 2
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "perception_lm":
+        if images:
+            side = perception_side(vision)
+            tiles = tiles_of(data, side, lambda size: perception_tiles(size, side[0]))
+            out["pixel_values"] = tensor([images, max(tiles), 3, *side], dtype)
     elif kind == "deepseek_ocr2":
         if images:
             out |= deepseek_ocr2_inputs(vision.get("sam_config", {}), data, images, dtype)

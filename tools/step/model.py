@@ -46,6 +46,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         modeling.torch = types.SimpleNamespace(**{**vars(torch), "normal": lambda mean, std, size: torch.empty(size)})
     if modeling.__name__.rpartition(".")[2] == "modeling_gemma3n":  # one number's: NVRTC compiles it while it runs, which the ghost has not
         torch.erfinv = torch.exp
+    if modeling.__name__.rpartition(".")[2] == "modeling_perception_lm":  # the same of timm's initial values
+        torch.Tensor.erfinv_ = torch.Tensor.exp_
     base = transformers.PreTrainedModel
     initialize, base.initialize_weights = base.initialize_weights, lambda self: None  # values do not matter
     try:

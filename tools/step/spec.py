@@ -39,6 +39,7 @@ CLASSES = {
     "glm_ocr": "GlmOcrForConditionalGeneration",
     "paddleocr_vl": "PaddleOCRVLForConditionalGeneration",
     "hunyuan_vl": "HunYuanVLForConditionalGeneration",
+    "perception_lm": "PerceptionLMForConditionalGeneration",
     "kimi_k25": "Kimi_K25ForConditionalGeneration",
     "muse_glimmer": "MuseGlimmerForConditionalGeneration",
     "gemma3": "Gemma3ForConditionalGeneration",
