@@ -107,7 +107,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_keys = {"image_size", "tiles"};
   t.image_size = c.vision.image_size;
   t.cuts_images = t.chooses_tiles = true;
-  t.default_sequence_length = std::max(t.default_sequence_length, 5 * c.tokens_per_tile());
+  t.default_sequence_length = std::max(t.default_sequence_length, 37 * c.tokens_per_tile());
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::quantization, Feature::fsdp});
   t.refuse(Feature::flash_attention_2, "inconsistent", "timm's encoder is not made for it: use sdpa or eager");
