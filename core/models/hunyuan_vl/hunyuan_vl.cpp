@@ -251,6 +251,7 @@ DecoderParts text_parts(const HunyuanVlConfig& config, const ModelOptions& optio
     return rotary(rotary_emb, position_ids, axes, dtype);
   };
   parts.masks_know_positions = false;
+  parts.positions_by_sample = true;
   complete_parts(parts, config.text);
   return parts;
 }
@@ -279,7 +280,7 @@ class HunyuanVl : public ImageTextModel {
   /// With positions, as get_rope_index makes them in a data collator.
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
-    batch.position_ids = input({config_.axes, data_.micro_batch_size, data_.sequence_length});
+    if (!data_.pixel_dtype) batch.position_ids = input({config_.axes, data_.micro_batch_size, data_.sequence_length});
     if (data_.images() == 0) return;
     if (data_.pixel_dtype)
       context_.refusal = Error{"not-modelled", "/data",

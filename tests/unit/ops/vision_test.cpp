@@ -50,6 +50,17 @@ TEST_CASE("Images are stretched in the order in which they lie, in float32 under
   CHECK(upsample_bilinear2d(x, 8, 8).dtype() == DType::float32);
 }
 
+TEST_CASE("bicubic resizing with antialiasing copies what lies in another order", "[ops]") {
+  Process p;
+  const Tensor x = p.input({2, 3, 4, 4}, DType::bfloat16, true), last = permute(p.input({2, 4, 4, 3}), {0, 3, 1, 2});
+  p.mark();
+  const Tensor y = upsample_bicubic2d_aa(x, 8, 8);
+  CHECK(p.allocations() == Bytes{768});
+  const Tensor z = upsample_bicubic2d_aa(last, 8, 8);
+  CHECK(p.allocations() == Bytes{768, 768, 768, 192});
+  CHECK(p.saved(Role::input).empty());
+}
+
 TEST_CASE("RMSNorm keeps its input and a number a row where it is one kernel, five tensors before torch 2.9", "[ops]") {
   for (const bool fused : {true, false}) {
     Behaviours behaviours = recorded_behaviours();
