@@ -106,7 +106,8 @@ class Gemma3n : public LanguageModel {
     Tensor features;
     {
       ModuleCall call(context_, tower_);
-      const Tensor pixel_values = to(call.argument(pixels_in), dtype_);
+      if (context_.modules) context_.modules->read(vision_tower_.first_weight());  // `self.dtype`
+      const Tensor pixel_values = to(call.argument(pixels_in), vision_tower_.first_weight().dtype());
       features = call.result(vision_tower_(pixel_values));
     }
     Tensor last_hidden_state =

@@ -294,8 +294,10 @@ struct StageBuilder {
 }  // namespace
 
 MobileNetV5Encoder::MobileNetV5Encoder(const Builder& builder, AttentionKind kind) {
-  conv_stem_ =
+  auto conv_stem =
       std::make_unique<ConvNormAct>(builder.child("conv_stem", "ConvNormAct"), 3, 64, options_of(3, 2, 1, true));
+  first_weight_ = conv_stem->conv.conv.weight;
+  conv_stem_ = std::move(conv_stem);
   stages_.resize(4);
   StageBuilder stage0{builder, "blocks.0", 64, 128, stages_[0]};
   for (const std::int64_t stride : {2, 1, 1}) stage0.edge(stride);

@@ -27,12 +27,14 @@ class MobileNetV5Encoder {
   MobileNetV5Encoder(const Builder& builder, AttentionKind kind);
   /// forward_features: [n, 2048, 16, 16].
   Tensor operator()(const Tensor& pixel_values) const;
+  const Tensor& first_weight() const { return first_weight_; }
 
  private:
   using Blocks = std::vector<std::unique_ptr<MobileNetV5Block>>;
 
   std::unique_ptr<MobileNetV5Block> conv_stem_, ffn_, norm_;
   std::vector<Blocks> stages_;
+  Tensor first_weight_;  ///< conv_stem.conv.weight
   ModuleId msfa_ = 0;
 };
 

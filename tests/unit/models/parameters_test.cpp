@@ -31,7 +31,9 @@ TEST_CASE("Every preset has as many parameters as the published model", "[models
       Row{"gemma-3-4b", 4'300'079'472}, Row{"gemma-3-12b", 12'187'325'040}, Row{"gemma-3-27b", 27'432'406'640},
       Row{"internvl3-1b", 938'193'024}, Row{"internvl3-2b", 2'088'957'440}, Row{"internvl3-8b", 7'944'373'760},
       Row{"internvl3-14b", 15'117'256'704}, Row{"internvl3.5-4b", 4'732'489'216}, Row{"internvl3.5-8b", 8'528'318'464},
-      Row{"mistral-small-3.1-24b", 24'011'361'280});
+      Row{"mistral-small-3.1-24b", 24'011'361'280}, Row{"gemma-3n-e2b", 5'418'464'192},
+      Row{"gemma-3n-e4b", 7'818'517'072}, Row{"video-llava-7b", 7'366'279'168},
+      Row{"mistral-large-4", 1'051'822'421'504});
   const Simulation s = simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})");
   CAPTURE(row.preset);
   CHECK(s.parameters == row.parameters);
