@@ -39,6 +39,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization});
   for (const Feature feature :
        {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
