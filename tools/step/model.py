@@ -61,6 +61,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
             for path, parameter in model.named_parameters():
                 if f".{path}".endswith(kept):
                     parameter.data = parameter.data.float()
+            if config.model_type == "deberta":  # its biases are made in float32; from_pretrained casts them
+                model.to(dtype)
     finally:
         base.initialize_weights = initialize
     return prepare(model, train)

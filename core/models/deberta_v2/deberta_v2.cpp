@@ -121,16 +121,15 @@ Tensor DisentangledSelfAttention::operator()(const Tensor& argument, const Deber
 
 DebertaV2Layer::DebertaV2Layer(const Builder& builder, const DebertaV2Config& c)
     : act(c.hidden_act), module(builder.module) {
-  const Builder attention = builder.child("attention", "DebertaV2Attention");
+  const DebertaClasses& classes = *c.classes;
+  const Builder attention = builder.child("attention", classes.attention);
   attention_module = attention.module;
-  self = DisentangledSelfAttention(attention.child("self", "DisentangledSelfAttention"), c);
-  attention_output = PostNormOutput(attention.child("output", "DebertaV2SelfOutput"), c.hidden_size, c.hidden_size,
-                                    c.hidden_dropout_prob);
-  const Builder its_intermediate = builder.child("intermediate", "DebertaV2Intermediate");
+  self = classes.make_self(attention.child("self", "DisentangledSelfAttention"), c);
+  attention_output = classes.make_output(attention.child("output", classes.self_output), c.hidden_size, c);
+  const Builder its_intermediate = builder.child("intermediate", classes.intermediate);
   intermediate_module = its_intermediate.module;
   intermediate = Linear(its_intermediate.child("dense", "Linear"), c.hidden_size, c.intermediate_size, true);
-  output = PostNormOutput(builder.child("output", "DebertaV2Output"), c.intermediate_size, c.hidden_size,
-                          c.hidden_dropout_prob);
+  output = classes.make_output(builder.child("output", classes.output), c.intermediate_size, c);
 }
 
 Tensor DebertaV2Layer::operator()(const Tensor& hidden_in, const DebertaV2Positions& positions) const {
@@ -157,9 +156,10 @@ DebertaV2Model::DebertaV2Model(const Builder& builder, const DebertaV2Config& c,
       hidden_dropout(c.hidden_dropout_prob),
       buckets(c.position_buckets > 0),
       has_pad_token(c.has_pad_token),
+      repeats_keys(c.classes->repeats_keys),
       module(builder.module) {
   const std::int64_t hidden = c.hidden_size;
-  const Builder its_embeddings = builder.child("embeddings", "DebertaV2Embeddings");
+  const Builder its_embeddings = builder.child("embeddings", c.classes->embeddings);
   embeddings = its_embeddings.module;
   const auto embedding = [&](const Builder& parent, const char* name, std::int64_t count) {
     return Embedding(parent.child(name, "Embedding"), count, hidden);
@@ -169,14 +169,14 @@ DebertaV2Model::DebertaV2Model(const Builder& builder, const DebertaV2Config& c,
     position_embeddings = embedding(its_embeddings, "position_embeddings", c.max_position_embeddings);
   if (c.type_vocab_size > 0)
     token_type_embeddings = embedding(its_embeddings, "token_type_embeddings", c.type_vocab_size);
-  layer_norm = LayerNorm(its_embeddings.child("LayerNorm", "LayerNorm"), hidden);
+  layer_norm = c.classes->make_norm(its_embeddings.child("LayerNorm", "LayerNorm"), hidden);
   position_ids = its_embeddings.buffer({1, c.max_position_embeddings}, DType::int64);
-  const Builder its_encoder = builder.child("encoder", "DebertaV2Encoder");
+  const Builder its_encoder = builder.child("encoder", c.classes->encoder);
   encoder = its_encoder.module;
   blocks = BlockStack(its_encoder);
   layers.reserve(static_cast<std::size_t>(c.num_hidden_layers));
   for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
-    layers.emplace_back(its_encoder.child("layer", "DebertaV2Layer", i), c);
+    layers.emplace_back(its_encoder.child("layer", c.classes->layer, i), c);
     blocks.add_block(its_encoder);
   }
   if (c.relative_attention) rel_embeddings = embedding(its_encoder, "rel_embeddings", 2 * c.span());
@@ -227,9 +227,11 @@ Tensor make_log_bucket_position(const Tensor& relative_pos) {
 }
 
 /// build_relative_position: [1, s, s].
-Tensor build_relative_position(Context& context, std::int64_t length, bool buckets) {
+Tensor build_relative_position(Context& context, std::int64_t length, bool buckets, bool repeats_keys) {
   const Tensor q_ids = empty(context, Op::arange, {length}, DType::int64);
   const Tensor k_ids = empty(context, Op::arange, {length}, DType::int64);
+  Tensor repeated;
+  if (repeats_keys) repeated = empty(context, Op::repeat, {length, length}, DType::int64);
   Tensor rel_pos_ids = empty(context, Op::sub, {length, length}, DType::int64);
   if (buckets) {
     rel_pos_ids = make_log_bucket_position(rel_pos_ids);
@@ -267,7 +269,7 @@ Tensor DebertaV2Model::operator()(const ModelInputs& inputs) const {
     DebertaV2Positions positions;
     positions.attention_mask = empty(context, Op::mul, {tokens[0], 1, tokens[1], tokens[1]}, attention_mask.dtype());
     if (rel_embeddings.weight) {
-      positions.relative_pos = build_relative_position(context, tokens[1], buckets);
+      positions.relative_pos = build_relative_position(context, tokens[1], buckets, repeats_keys);
       positions.relative_pos = unsqueeze(positions.relative_pos, 1);
       positions.rel_embeddings = rel_embeddings.weight;
       if (rel_layer_norm.weight) positions.rel_embeddings = rel_layer_norm(positions.rel_embeddings);
@@ -293,15 +295,15 @@ class DebertaV2For : public EncoderModel {
  public:
   DebertaV2For(Context& context, const DebertaV2Config& c, const DataConfig& data, const ModelOptions& options)
       : EncoderModel(context, c, data, options), config_(c) {
-    model_ = DebertaV2Model(head_ == EncoderHead::none ? root_ : root_.child("deberta", "DebertaV2Model"), c, options);
+    model_ = DebertaV2Model(head_ == EncoderHead::none ? root_ : root_.child("deberta", c.classes->model), c, options);
     const std::int64_t hidden = c.hidden_size;
     switch (head_) {
       case EncoderHead::none:
         return;
       case EncoderHead::masked_lm: {
-        const Builder cls = root_.child("cls", "LegacyDebertaV2OnlyMLMHead");
-        const Builder predictions = cls.child("predictions", "LegacyDebertaV2LMPredictionHead");
-        const Builder transform = predictions.child("transform", "LegacyDebertaV2PredictionHeadTransform");
+        const Builder cls = root_.child("cls", c.classes->head);
+        const Builder predictions = cls.child("predictions", c.classes->predictions);
+        const Builder transform = predictions.child("transform", c.classes->transform);
         outer_ = cls.module;
         predictions_ = predictions.module;
         transform_ = transform.module;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,8 @@
 /// file's.
 namespace oometer {
 
+struct DebertaClasses;
+
 /// class DebertaV2Config: the fields that decide memory. Sizes are elements.
 struct DebertaV2Config : EncoderConfig {
   double hidden_dropout_prob = 0.1, attention_probs_dropout_prob = 0.1, pooler_dropout = 0, cls_dropout = 0.1;
@@ -24,6 +27,7 @@ struct DebertaV2Config : EncoderConfig {
   std::int64_t max_relative_positions = 512;
   Activation pooler_hidden_act = Activation::gelu;
   bool names_problem = false;  ///< problem_type is given
+  const DebertaClasses* classes = nullptr;
 
   /// Relative positions on either side that have an embedding.
   std::int64_t span() const { return position_buckets > 0 ? position_buckets : max_relative_positions; }
@@ -35,6 +39,19 @@ struct DebertaV2Positions {
   Tensor attention_mask;  ///< [b, 1, s, s]
   Tensor relative_pos;    ///< [1, s, s]
   Tensor rel_embeddings;  ///< [2 * span, hidden]
+};
+
+/// What the two versions do not share.
+struct DebertaClasses {
+  using SelfAttention = std::function<Tensor(const Tensor& hidden_states, const DebertaV2Positions& positions)>;
+  using Output = std::function<Tensor(const Tensor& hidden_states, const Tensor& input_tensor)>;
+
+  const char *model, *embeddings, *encoder, *layer, *attention, *self_output, *intermediate, *output;
+  const char *head, *predictions, *transform;  ///< of masked tokens
+  SelfAttention (*make_self)(const Builder& builder, const DebertaV2Config& config);
+  Output (*make_output)(const Builder& builder, std::int64_t in_features, const DebertaV2Config& config);
+  std::function<Tensor(const Tensor&)> (*make_norm)(const Builder& builder, std::int64_t hidden_size);
+  bool repeats_keys = false;  ///< build_relative_position makes a copy of the keys' positions for each query
 };
 
 struct DisentangledSelfAttention {
@@ -58,8 +75,8 @@ struct DebertaV2Layer {
   DebertaV2Layer(const Builder& builder, const DebertaV2Config& config);
   Tensor operator()(const Tensor& hidden_states, const DebertaV2Positions& positions) const;
 
-  DisentangledSelfAttention self;
-  PostNormOutput attention_output, output;
+  DebertaClasses::SelfAttention self;
+  DebertaClasses::Output attention_output, output;
   Linear intermediate;
   Activation act = Activation::gelu;
   ModuleId attention_module = 0, intermediate_module = 0, module = 0;
@@ -73,15 +90,19 @@ struct DebertaV2Model {
   Tensor embed(const Tensor& input_ids, const Tensor& token_type_ids, const Tensor& mask) const;
 
   Embedding word_embeddings, position_embeddings, token_type_embeddings, rel_embeddings;
-  LayerNorm layer_norm, rel_layer_norm;
+  std::function<Tensor(const Tensor&)> layer_norm;
+  LayerNorm rel_layer_norm;
   Tensor position_ids;
   std::vector<DebertaV2Layer> layers;
   BlockStack blocks;
   CheckpointingConfig checkpointing;
   double hidden_dropout = 0;
-  bool buckets = false, has_pad_token = true;
+  bool buckets = false, has_pad_token = true, repeats_keys = false;
   ModuleId embeddings = 0, encoder = 0, module = 0;
 };
+
+/// Reads what both versions have; `c` has the class's defaults.
+void read_deberta_config(ConfigReader& reader, const ModelClass& of, DebertaV2Config& c);
 
 std::unique_ptr<Model> build_deberta_v2(Context& context, const DebertaV2Config& config, const DataConfig& data,
                                         const ModelOptions& options);

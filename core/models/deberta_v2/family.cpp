@@ -33,12 +33,31 @@ std::string read_names(ConfigReader& reader, const char* key) {
   return all;
 }
 
-FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  DebertaV2Config c;
-  c.vocab_size = 128'100;
-  c.hidden_size = 1536;
-  c.num_hidden_layers = c.num_attention_heads = 24;
-  c.intermediate_size = 6144;
+constexpr DebertaClasses kVersion2{
+    "DebertaV2Model",
+    "DebertaV2Embeddings",
+    "DebertaV2Encoder",
+    "DebertaV2Layer",
+    "DebertaV2Attention",
+    "DebertaV2SelfOutput",
+    "DebertaV2Intermediate",
+    "DebertaV2Output",
+    "LegacyDebertaV2OnlyMLMHead",
+    "LegacyDebertaV2LMPredictionHead",
+    "LegacyDebertaV2PredictionHeadTransform",
+    [](const Builder& builder, const DebertaV2Config& c) -> DebertaClasses::SelfAttention {
+      return DisentangledSelfAttention(builder, c);
+    },
+    [](const Builder& builder, std::int64_t in_features, const DebertaV2Config& c) -> DebertaClasses::Output {
+      return PostNormOutput(builder, in_features, c.hidden_size, c.hidden_dropout_prob);
+    },
+    [](const Builder& builder, std::int64_t hidden_size) -> std::function<Tensor(const Tensor&)> {
+      return LayerNorm(builder, hidden_size);
+    }};
+
+}  // namespace
+
+void read_deberta_config(ConfigReader& reader, const ModelClass& of, DebertaV2Config& c) {
   read_encoder(reader, of, c);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
@@ -75,6 +94,18 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
                         "a width of its own is not supported yet: expected " + std::to_string(usual));
   }
   reader.ignore({"conv_act", "conv_groups", "position_embedding_type", "pooling", "summary_type"});
+}
+
+namespace {
+
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  DebertaV2Config c;
+  c.classes = &kVersion2;
+  c.vocab_size = 128'100;
+  c.hidden_size = 1536;
+  c.num_hidden_layers = c.num_attention_heads = 24;
+  c.intermediate_size = 6144;
+  read_deberta_config(reader, of, c);
   return c;
 }
 
