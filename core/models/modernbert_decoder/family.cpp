@@ -9,6 +9,7 @@
 #include "models/kit/recurrent.h"
 #include "models/kit/text_family.h"
 #include "models/modernbert/modernbert.h"
+#include "ops/ops.h"
 
 /// transformers 5.23, models/modernbert_decoder/modeling_modernbert_decoder.py: ModernBERT's classes, of which each
 /// token sees those before it.
@@ -138,7 +139,9 @@ class ModernBertDecoderForCausalLM : public LanguageModel {
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
-    const Tensor hidden_states = run_text_model(inputs);
+    Tensor hidden_states = run_text_model(inputs);
+    const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;
+    if (kept != 0 && kept < length) hidden_states = slice(hidden_states, 1, length - kept, kept);
     Tensor logits;
     {
       const Tensor headed = lm_head_norm_(hidden_states);
@@ -159,8 +162,9 @@ class ModernBertDecoderForCausalLM : public LanguageModel {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<DecoderConfig>());
   t.has_no_peft_targets();
+  refuse_generate_options(t);
   t.allow({Feature::zero3, Feature::fsdp});
-  for (const Feature feature : {Feature::inference, Feature::chunked_cross_entropy})
+  for (const Feature feature : {Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
