@@ -26,18 +26,22 @@ constexpr std::int64_t cub_select_bytes(std::int64_t count, int compute_capabili
   return round_up(8 * ((count + tile - 1) / tile + 32), 256) + 511;
 }
 
-/// DeviceRadixSort of `count` pairs of 8-byte keys and values: a second buffer for each, and the digits' counts.
-/// Few pairs are sorted in one block, which needs nothing.
-constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count) {
-  if (count <= 2304) return 1;
-  return 2 * round_up(8 * count, 256) + 4607 + 1024 * ((count + 3583) / 3584);
-}
-
-/// DeviceRadixSort of `count` pairs as above by `bits` of their keys, eight a pass, whatever their number.
+/// DeviceRadixSort of `count` pairs of 8-byte keys and values by `bits` of their keys, eight a pass, whatever their
+/// number: a second buffer for each, and the digits' counts.
 constexpr std::int64_t cub_radix_sort_bytes(std::int64_t count, int bits, int compute_capability_major) {
   const std::int64_t tile = compute_capability_major >= 9 ? 4608 : 3840;
   return 2 * round_up(8 * count, 256) + std::int64_t{2048} * ((bits + 7) / 8) + 1024 * ((count + tile - 1) / tile) +
          511;
+}
+
+/// The same of keys up to `largest` (radix_sort_pairs with get_num_bits of it). Few pairs are sorted in one block, which
+/// needs nothing, and one pass needs no second buffers.
+constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count, std::int64_t largest, int compute_capability_major) {
+  if (count <= 2304) return 1;
+  int bits = 1;
+  for (; largest > 1; largest >>= 1) ++bits;
+  const std::int64_t bytes = cub_radix_sort_bytes(count, bits, compute_capability_major);
+  return bits > 8 ? bytes : bytes - 2 * round_up(8 * count, 256);
 }
 
 }  // namespace oometer

@@ -19,13 +19,6 @@ Tensor indices_like(Context& context, std::int64_t count) {
   return empty(context, Op::embedding_dense_backward, {count}, DType::int64);
 }
 
-/// For the sort of the indices. Those of eight bits are sorted in one pass, which
-/// needs no second buffers; few of them in one block.
-std::int64_t sort_bytes(std::int64_t count, std::int64_t rows) {
-  const std::int64_t bytes = cub_sort_pairs_bytes(count);
-  return rows < 256 && bytes > 1 ? 2559 + 1024 * divide_up(count, 3584) : bytes;
-}
-
 /// Many indices of few rows, whose sums over segments would not fill the device: partial sums are added where they
 /// belong, in float32 (seen in torch 2.15 on 108 and 132 multiprocessors, by numbers of indices, rows and columns).
 bool adds_partials_in_place(const Device& device, std::int64_t max_partials, std::int64_t rows, std::int64_t columns) {
@@ -84,7 +77,7 @@ void embedding_backward(Backward& b) {
   const Tensor sorted = indices_like(context, count), original = indices_like(context, count);
   {
     const Tensor range = indices_like(context, count);
-    const Workspace sort(context, op, sort_bytes(count, rows));
+    const Workspace sort(context, op, cub_sort_pairs_bytes(count, rows, context.device.major));
   }
   b.give(0, sum_segments(grad, count, rows, columns, false));
 }
@@ -96,7 +89,8 @@ void embedding_bag_backward(Backward& b) {
   const Tensor sorted = indices_like(context, count), original = indices_like(context, count);
   {
     const Tensor range = indices_like(context, count);
-    const Workspace sort(context, Op::embedding_dense_backward, sort_bytes(count, rows));
+    const Workspace sort(context, Op::embedding_dense_backward,
+                         cub_sort_pairs_bytes(count, rows, context.device.major));
   }
   b.give(0, sum_segments(b.grad(), count, rows, columns, true));
 }

@@ -48,12 +48,12 @@ Shape indexed_sizes(const Shape& x, int indexed, std::int64_t count) {
   return sizes;
 }
 
-/// index_put_with_sort_kernel: indices and their places are sorted together.
-void sort_indices(Context& context, const Shape& rows) {
+/// index_put_with_sort_kernel: indices, each below `limit`, and their places are sorted together.
+void sort_indices(Context& context, const Shape& rows, std::int64_t limit) {
   const Tensor sorted = empty(context, Op::index_put, rows, DType::int64);
   const Tensor original = empty(context, Op::index_put, rows, DType::int64);
   const Tensor range = empty(context, Op::arange, rows, DType::int64);
-  const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(rows[0]));
+  const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(rows[0], limit - 1, context.device.major));
 }
 
 /// index_backward: zeros of the whole input, then index_put_ with accumulation (index_put_with_sort_kernel). `mask`:
@@ -72,8 +72,11 @@ void index_backward(Backward& b, std::int64_t count, const Tensor& mask, int dim
       if (!linear) linear = strided;
     }
   }
-  sort_indices(context, {count});
-  accumulate_rows(b.grad(), zeros);
+  std::int64_t limit = 1;
+  for (int dimension = 0; dimension < dimensions; ++dimension) limit *= b.node.sizes[dimension];
+  const Tensor values = contiguous(b.grad());
+  sort_indices(context, {count}, limit);
+  accumulate_rows(values, zeros);
   b.give(0, std::move(zeros));
 }
 
@@ -154,7 +157,7 @@ Tensor index_from_host(const Tensor& x, std::int64_t count) {
                   Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
                   {
                     const Tensor copy = empty(context, Op::to_copy, rows, DType::int64);
-                    sort_indices(context, rows);
+                    sort_indices(context, rows, b.node.sizes[0]);
                     accumulate_rows(b.grad(), zeros);
                   }
                   b.give(0, std::move(zeros));

@@ -249,7 +249,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   if (bias && x.ndim() == 2) return addmm(bias, x, transpose(weight, 0, 1));
   if (bias && x.is_contiguous()) {
     const Tensor flat = view(x, {leading(x.sizes(), 1), x.size(-1)});
-    return view(addmm(bias, flat, transpose(weight, 0, 1)), with_last(x.sizes(), weight.size(0)));
+    return unsafe_view(addmm(bias, flat, transpose(weight, 0, 1)), with_last(x.sizes(), weight.size(0)));
   }
   Tensor output = matmul(x, transpose(weight, 0, 1));
   if (!bias) return output;

@@ -253,11 +253,7 @@ Tensor index(const Tensor& x, int dim, const Tensor& index) {
       linear = indices(Op::mul);
     }
     const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put), range = indices(Op::arange);
-    // Keys of one byte are sorted in one pass, which needs no second buffers.
-    std::int64_t sort = cub_sort_pairs_bytes(count);
-    if (rows > 65536 && sort > 1) sort += 2048;  // a third pass
-    const bool one_pass = rows <= 256 && sort > 1;
-    { const Workspace scratch(context, Op::index_put, one_pass ? sort - 2 * round_up(8 * count, 256) - 2048 : sort); }
+    { const Workspace scratch(context, Op::index_put, cub_sort_pairs_bytes(count, rows - 1, context.device.major)); }
     accumulate_rows(b.grad(), zeros);
     b.give(0, std::move(zeros));
   };
