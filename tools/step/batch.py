@@ -9,7 +9,7 @@ from typing import Any
 from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip", "siglip2")
-IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
+IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 

@@ -9,34 +9,8 @@
 
 namespace oometer {
 
-namespace {
-
-constexpr ModelClass kClasses[] = {{"swin", "SwinForImageClassification"}, {"swin", "SwinModel"}};
-constexpr const char* kBlocks[] = {"SwinStage", kSwin.layer};
-constexpr std::size_t kMostStages = 8;
-
-void check(ConfigReader& reader, const SwinConfig& c) {
-  if (c.num_heads.size() < c.depths.size())
-    reader.fail_found("num_heads", "inconsistent",
-                      "expected one a stage, of which depths has " + std::to_string(c.depths.size()));
-  if (!reader.ok()) return;
-  for (std::size_t stage = 0; stage < c.depths.size(); ++stage)
-    if (c.dim(stage) % c.num_heads[stage] != 0)
-      reader.fail_found("num_heads", "inconsistent",
-                        "expected divisors of the channels of their stages: " + std::to_string(c.dim(stage)) +
-                            " cannot be shared among " + std::to_string(c.num_heads[stage]));
-  // The smallest that all stages' windows fill: those of the last, and each stage before has twice as many each way.
-  const std::int64_t unit = checked_product(c.patch_size, c.window_size << (c.depths.size() - 1));
-  if (c.image_size % unit != 0)
-    reader.fail_found("image_size", "not-modelled",
-                      "images whose windows are filled up are not supported yet: expected a multiple of " +
-                          std::to_string(unit) + ", as " +
-                          std::to_string(std::max<std::int64_t>(c.image_size / unit, 1) * unit));
-}
-
-FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  SwinConfig c;
-  c.names = &kSwin;
+void read_swin_sizes(ConfigReader& reader, const ModelClass& of, SwinConfig& c) {
+  constexpr std::size_t most_stages = 8;
   c.patch_size = 4;
   read_image_fields(reader, of, c);
   c.embed_dim = reader.integer("embed_dim", c.embed_dim);
@@ -49,10 +23,56 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   c.use_absolute_embeddings = reader.boolean("use_absolute_embeddings", false);
   reader.ignore(
       {"encoder_stride", "num_layers", "hidden_size", "out_features", "out_indices", "stage_names", "path_norm"});
-  if (c.depths.size() > kMostStages)
-    reader.fail_found("depths", "not-modelled", "expected at most " + std::to_string(kMostStages) + " stages");
+  if (c.depths.size() > most_stages)
+    reader.fail_found("depths", "not-modelled", "expected at most " + std::to_string(most_stages) + " stages");
+  if (!reader.ok()) return;
+  if (c.num_heads.size() < c.depths.size())
+    reader.fail_found("num_heads", "inconsistent",
+                      "expected one a stage, of which depths has " + std::to_string(c.depths.size()));
+  if (!reader.ok()) return;
+  for (std::size_t stage = 0; stage < c.depths.size(); ++stage)
+    if (c.dim(stage) % c.num_heads[stage] != 0)
+      reader.fail_found("num_heads", "inconsistent",
+                        "expected divisors of the channels of their stages: " + std::to_string(c.dim(stage)) +
+                            " cannot be shared among " + std::to_string(c.num_heads[stage]));
+  c.hidden_size = c.dim(c.depths.size() - 1);
+}
+
+double largest_tensor_of_swin(const SwinConfig& c, const DataConfig& data) {
+  const std::int64_t images = std::max<std::int64_t>(data.images(), 1), patches = c.side(0) * c.side(0),
+                     area = c.window_size * c.window_size;
+  double largest = std::max({bytes_of({images, c.num_channels, c.image_size, c.image_size}),
+                             bytes_of({c.embed_dim, c.num_channels, c.patch_size, c.patch_size}),
+                             bytes_of({c.hidden_size, std::max<std::int64_t>(c.num_labels, 4 * c.hidden_size)})});
+  for (std::size_t stage = 0; stage < c.depths.size(); ++stage) {
+    const std::int64_t its_patches = c.side(stage) * c.side(stage);
+    largest = std::max({largest, c.mlp_ratio * bytes_of({images, its_patches, c.dim(stage)}),
+                        bytes_of({images, its_patches, area, c.num_heads[stage]}),
+                        c.mlp_ratio * bytes_of({c.dim(stage), c.dim(stage)}), 2 * bytes_of({2 * area, area, 2})});
+  }
+  return std::max(largest, bytes_of({images, patches, c.embed_dim}));
+}
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"swin", "SwinForImageClassification"}, {"swin", "SwinModel"}};
+constexpr const char* kBlocks[] = {"SwinStage", kSwin.layer};
+
+void check(ConfigReader& reader, const SwinConfig& c) {
+  // The smallest that all stages' windows fill: those of the last, and each stage before has twice as many each way.
+  const std::int64_t unit = checked_product(c.patch_size, c.window_size << (c.depths.size() - 1));
+  if (c.image_size % unit != 0)
+    reader.fail_found("image_size", "not-modelled",
+                      "images whose windows are filled up are not supported yet: expected a multiple of " +
+                          std::to_string(unit) + ", as " +
+                          std::to_string(std::max<std::int64_t>(c.image_size / unit, 1) * unit));
+}
+
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  SwinConfig c;
+  c.names = &kSwin;
+  read_swin_sizes(reader, of, c);
   if (reader.ok()) check(reader, c);
-  if (reader.ok()) c.hidden_size = c.dim(c.depths.size() - 1);
   return c;
 }
 
@@ -77,19 +97,7 @@ ModelTraits traits(const FamilyConfig& config) {
 }
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
-  const auto& c = config.as<SwinConfig>();
-  const std::int64_t images = std::max<std::int64_t>(data.images(), 1), patches = c.side(0) * c.side(0),
-                     area = c.window_size * c.window_size;
-  double largest = std::max({bytes_of({images, c.num_channels, c.image_size, c.image_size}),
-                             bytes_of({c.embed_dim, c.num_channels, c.patch_size, c.patch_size}),
-                             bytes_of({c.hidden_size, std::max<std::int64_t>(c.num_labels, 4 * c.hidden_size)})});
-  for (std::size_t stage = 0; stage < c.depths.size(); ++stage) {
-    const std::int64_t its_patches = c.side(stage) * c.side(stage);
-    largest = std::max({largest, c.mlp_ratio * bytes_of({images, its_patches, c.dim(stage)}),
-                        bytes_of({images, its_patches, area, c.num_heads[stage]}),
-                        c.mlp_ratio * bytes_of({c.dim(stage), c.dim(stage)}), 2 * bytes_of({2 * area, area, 2})});
-  }
-  return std::max(largest, bytes_of({images, patches, c.embed_dim}));
+  return largest_tensor_of_swin(config.as<SwinConfig>(), data);
 }
 
 }  // namespace

@@ -7,46 +7,38 @@
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/node.h"
 
 namespace oometer {
 
+SwinEmbeddings::SwinEmbeddings(const Builder& builder, const SwinConfig& c)
+    : dropout_prob(c.hidden_dropout_prob), module(builder.module) {
+  const Builder patches = builder.child("patch_embeddings", c.names->patch_embeddings);
+  patch_embeddings = patches.module;
+  projection = Conv2d(patches.child("projection", "Conv2d"), c.num_channels, c.embed_dim, c.patch_size, true);
+  if (c.use_absolute_embeddings)
+    position_embeddings = builder.parameter("position_embeddings", {1, c.side(0) * c.side(0), c.embed_dim});
+  norm = LayerNorm(builder.child("norm", "LayerNorm"), c.embed_dim);
+}
+
+Tensor SwinEmbeddings::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  Tensor embeddings = embed_patches(call.argument(argument));
+  embeddings = norm(embeddings);
+  if (position_embeddings) embeddings = add(embeddings, position_embeddings);
+  return call.result(dropout(embeddings, dropout_prob));
+}
+
+Tensor SwinEmbeddings::embed_patches(const Tensor& argument) const {
+  ModuleCall call(argument.context(), patch_embeddings);
+  const Tensor pixel_values = call.argument(argument);
+  check_pixels(pixel_values, projection.weight);
+  const Tensor projected = projection(pixel_values);
+  const std::int64_t patches = checked_product(projected.size(2), projected.size(3));
+  return call.result(transpose(reshape(projected, {projected.size(0), projected.size(1), patches}), 1, 2));
+}
+
 namespace {
-
-struct SwinEmbeddings {
-  SwinEmbeddings() = default;
-  SwinEmbeddings(const Builder& builder, const SwinConfig& c)
-      : dropout_prob(c.hidden_dropout_prob), module(builder.module) {
-    const Builder patches = builder.child("patch_embeddings", c.names->patch_embeddings);
-    patch_embeddings = patches.module;
-    projection = Conv2d(patches.child("projection", "Conv2d"), c.num_channels, c.embed_dim, c.patch_size, true);
-    if (c.use_absolute_embeddings)
-      position_embeddings = builder.parameter("position_embeddings", {1, c.side(0) * c.side(0), c.embed_dim});
-    norm = LayerNorm(builder.child("norm", "LayerNorm"), c.embed_dim);
-  }
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    Tensor embeddings = embed_patches(call.argument(argument));
-    embeddings = norm(embeddings);
-    if (position_embeddings) embeddings = add(embeddings, position_embeddings);
-    return call.result(dropout(embeddings, dropout_prob));
-  }
-
-  Tensor embed_patches(const Tensor& argument) const {
-    ModuleCall call(argument.context(), patch_embeddings);
-    const Tensor pixel_values = call.argument(argument);
-    check_pixels(pixel_values, projection.weight);
-    const Tensor projected = projection(pixel_values);
-    const std::int64_t patches = checked_product(projected.size(2), projected.size(3));
-    return call.result(transpose(reshape(projected, {projected.size(0), projected.size(1), patches}), 1, 2));
-  }
-
-  Conv2d projection;
-  Tensor position_embeddings;  ///< null: the config has none
-  LayerNorm norm;
-  double dropout_prob = 0;
-  ModuleId module = 0, patch_embeddings = 0;
-};
 
 /// x[:, row::2, col::2, :]
 Tensor every_second(const Tensor& x, std::int64_t row, std::int64_t col) {
@@ -58,6 +50,84 @@ Tensor every_second(const Tensor& x, std::int64_t row, std::int64_t col) {
   return part;
 }
 
+}  // namespace
+
+Tensor merge_patches(const Tensor& hidden_states, std::int64_t side) {
+  const std::int64_t batch = hidden_states.size(0), channels = hidden_states.size(2);
+  Tensor input_feature = view(hidden_states, {batch, side, side, channels});
+  std::vector<Tensor> parts;
+  for (std::int64_t col = 0; col < 2; ++col)
+    for (std::int64_t row = 0; row < 2; ++row) parts.push_back(every_second(input_feature, row, col));
+  input_feature = cat(parts, -1);
+  parts.clear();
+  return view(input_feature, {batch, side * side / 4, 4 * channels});
+}
+
+Tensor window_partition(const Tensor& input_feature, std::int64_t window) {
+  const std::int64_t batch = input_feature.size(0), count = input_feature.size(1) / window,
+                     channels = input_feature.size(3);
+  const Tensor cut = view(input_feature, {batch, count, window, count, window, channels});
+  return view(contiguous(transpose(cut, 2, 3)), {batch * count * count, window, window, channels});
+}
+
+Tensor window_reverse(const Tensor& windows_in, std::int64_t window, std::int64_t side) {
+  const std::int64_t count = side / window, channels = windows_in.size(3), batch = windows_in.size(0) / (count * count);
+  const Tensor windows = view(windows_in, {batch, count, count, window, window, channels});
+  return view(contiguous(transpose(windows, 2, 3)), {batch, side, side, channels});
+}
+
+namespace {
+
+/// roll_common (TensorTransformations.h): a dimension after the other.
+Tensor roll_twice(const Tensor& x) {
+  const Tensor first_dim_rolled = empty(x.context(), Op::roll, x.sizes(), x.dtype());
+  return empty(x.context(), Op::roll, x.sizes(), x.dtype());
+}
+
+}  // namespace
+
+Tensor cyclic_shift(const Tensor& x, std::int64_t shift) {
+  if (shift == 0) return x;
+  Record record(Op::roll, [](Backward& b) { b.give(0, roll_twice(b.grad())); }, {&x});
+  return record.output(roll_twice(x));
+}
+
+Tensor window_mask(const Tensor& hidden_states, std::int64_t side, std::int64_t window, std::int64_t shift) {
+  if (shift == 0) return {};
+  Context& context = hidden_states.context();
+  const DType dtype = hidden_states.dtype();
+  const auto whole = [&](Op op, const Shape& sizes) { return integers(context, op, sizes); };
+  const auto as_long = [&] {
+    const Tensor is_behind = empty(context, Op::ge, {side}, DType::boolean);
+    return whole(Op::to_copy, {side});
+  };
+  const auto region = [&] {
+    const Tensor first = as_long(), second = as_long();
+    return whole(Op::add, {side});
+  };
+  const Tensor h_idx = whole(Op::arange, {side}), w_idx = whole(Op::arange, {side}), h_region = region(),
+               w_region = region();
+  const Tensor img_mask = [&] {
+    Tensor rows = whole(Op::mul, {1, side, 1, 1});
+    const Tensor sum = whole(Op::add, {1, side, side, 1});
+    rows.reset();
+    return empty(context, Op::to_copy, {1, side, side, 1}, dtype);
+  }();
+  Tensor mask_windows = window_partition(img_mask, window);
+  const std::int64_t windows = mask_windows.size(0), window_area = window * window;
+  const Shape sizes{windows, window_area, window_area};
+  Tensor attn_mask = empty(context, Op::sub, sizes, dtype);
+  const auto filled = [&](Op op, const Tensor& mask) {
+    const Tensor where_not = empty(context, op, sizes, DType::boolean);
+    return empty(context, Op::masked_fill, mask.sizes(), mask.dtype());
+  };
+  const Tensor negative = filled(Op::ne, attn_mask);
+  attn_mask = filled(Op::eq, negative);
+  return attn_mask;
+}
+
+namespace {
+
 struct SwinPatchMerging {
   SwinPatchMerging(const Builder& builder, std::int64_t dim)
       : reduction(builder.child("reduction", "Linear"), 4 * dim, 2 * dim, false),
@@ -66,15 +136,7 @@ struct SwinPatchMerging {
 
   Tensor operator()(const Tensor& argument, std::int64_t side) const {
     ModuleCall call(argument.context(), module);
-    Tensor input_feature = call.argument(argument);
-    const std::int64_t batch = input_feature.size(0), channels = input_feature.size(2);
-    input_feature = view(input_feature, {batch, side, side, channels});
-    std::vector<Tensor> parts;
-    for (std::int64_t col = 0; col < 2; ++col)
-      for (std::int64_t row = 0; row < 2; ++row) parts.push_back(every_second(input_feature, row, col));
-    input_feature = cat(parts, -1);
-    parts.clear();
-    input_feature = view(input_feature, {batch, side * side / 4, 4 * channels});
+    Tensor input_feature = merge_patches(call.argument(argument), side);
     input_feature = norm(input_feature);
     return call.result(reduction(input_feature));
   }
@@ -151,20 +213,6 @@ struct SwinAttention {
   ModuleId module;
 };
 
-/// window_partition, and window_reverse: the two inner ones of six dimensions, exchanged.
-Tensor window_partition(const Tensor& input_feature, std::int64_t window) {
-  const std::int64_t batch = input_feature.size(0), count = input_feature.size(1) / window,
-                     channels = input_feature.size(3);
-  const Tensor cut = view(input_feature, {batch, count, window, count, window, channels});
-  return view(contiguous(transpose(cut, 2, 3)), {batch * count * count, window, window, channels});
-}
-
-Tensor window_reverse(const Tensor& windows_in, std::int64_t window, std::int64_t side) {
-  const std::int64_t count = side / window, channels = windows_in.size(3), batch = windows_in.size(0) / (count * count);
-  const Tensor windows = view(windows_in, {batch, count, count, window, window, channels});
-  return view(contiguous(transpose(windows, 2, 3)), {batch, side, side, channels});
-}
-
 struct SwinLayer {
   SwinLayer(const Builder& builder, const VitConfig& c, std::int64_t window, std::int64_t shift, double drop_path_rate,
             const ModelOptions& options)
@@ -188,13 +236,13 @@ struct SwinLayer {
     AttentionOutputs attended;
     hidden_states = layernorm_before(shortcut);
     hidden_states = pad(view(hidden_states, {batch, side, side, channels}), 2, 0);  // maybe_pad: a copy all the same
-    hidden_states_windows = window_partition(cyclic_shift(hidden_states), window_size);
+    hidden_states_windows = window_partition(cyclic_shift(hidden_states, shift_size), window_size);
     hidden_states_windows = view(hidden_states_windows, {hidden_states_windows.size(0), window_area, channels});
-    attn_mask = get_attn_mask(hidden_states, side);
+    attn_mask = window_mask(hidden_states, side, window_size, shift_size);
     attended = attention(hidden_states_windows, attn_mask);
     attended.output = dropout(attended.output, dropout_prob);
     attention_windows = view(attended.output, {attended.output.size(0), window_size, window_size, channels});
-    attention_windows = cyclic_shift(window_reverse(attention_windows, window_size, side));
+    attention_windows = cyclic_shift(window_reverse(attention_windows, window_size, side), shift_size);
     attention_windows = view(attention_windows, {batch, side * side, channels});
     {
       const Tensor kept = drop_path(attention_windows, drop_prob);
@@ -209,47 +257,6 @@ struct SwinLayer {
     }
     attn_weights = attended.weights;
     return call.result(hidden_states);
-  }
-
-  /// torch.roll by rows, then by columns
-  Tensor cyclic_shift(Tensor x) const {
-    if (shift_size == 0) return x;
-    for (int i = 0; i < 2; ++i) x = pool(Op::roll, Op::roll, x, x.sizes(), false);
-    return x;
-  }
-
-  Tensor get_attn_mask(const Tensor& hidden_states, std::int64_t side) const {
-    if (shift_size == 0) return {};
-    Context& context = hidden_states.context();
-    const DType dtype = hidden_states.dtype();
-    const auto whole = [&](Op op, const Shape& sizes) { return integers(context, op, sizes); };
-    const auto as_long = [&] {
-      const Tensor is_behind = empty(context, Op::ge, {side}, DType::boolean);
-      return whole(Op::to_copy, {side});
-    };
-    const auto region = [&] {
-      const Tensor first = as_long(), second = as_long();
-      return whole(Op::add, {side});
-    };
-    const Tensor h_idx = whole(Op::arange, {side}), w_idx = whole(Op::arange, {side}), h_region = region(),
-                 w_region = region();
-    const Tensor img_mask = [&] {
-      Tensor rows = whole(Op::mul, {1, side, 1, 1});
-      const Tensor sum = whole(Op::add, {1, side, side, 1});
-      rows.reset();
-      return empty(context, Op::to_copy, {1, side, side, 1}, dtype);
-    }();
-    Tensor mask_windows = window_partition(img_mask, window_size);
-    const std::int64_t windows = mask_windows.size(0), window_area = window_size * window_size;
-    const Shape sizes{windows, window_area, window_area};
-    Tensor attn_mask = empty(context, Op::sub, sizes, dtype);
-    const auto filled = [&](Op op, const Tensor& mask) {
-      const Tensor where_not = empty(context, op, sizes, DType::boolean);
-      return empty(context, Op::masked_fill, mask.sizes(), mask.dtype());
-    };
-    const Tensor negative = filled(Op::ne, attn_mask);
-    attn_mask = filled(Op::eq, negative);
-    return attn_mask;
   }
 
   SwinAttention attention;

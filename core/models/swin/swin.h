@@ -25,6 +25,33 @@ struct SwinConfig : VitConfig {
   bool operator==(const SwinConfig&) const = default;
 };
 
+/// Patches, normed; positions.
+struct SwinEmbeddings {
+  SwinEmbeddings() = default;
+  SwinEmbeddings(const Builder& builder, const SwinConfig& config);
+  Tensor operator()(const Tensor& pixel_values) const;
+  Tensor embed_patches(const Tensor& pixel_values) const;
+
+  Conv2d projection;
+  Tensor position_embeddings;  ///< null: the config has none
+  LayerNorm norm;
+  double dropout_prob = 0;
+  ModuleId module = 0, patch_embeddings = 0;
+};
+
+/// SwinPatchMerging: each four neighbours' channels, one after another; [batch, tokens / 4, 4 * channels].
+Tensor merge_patches(const Tensor& hidden_states, std::int64_t side);
+/// window_partition, and window_reverse: the two inner ones of six dimensions, exchanged.
+Tensor window_partition(const Tensor& input_feature, std::int64_t window);
+Tensor window_reverse(const Tensor& windows, std::int64_t window, std::int64_t side);
+/// torch.roll by rows and columns; x itself where the windows are not shifted.
+Tensor cyclic_shift(const Tensor& x, std::int64_t shift);
+/// SwinLayer.get_attn_mask: [windows, tokens, tokens], null where they are not shifted.
+Tensor window_mask(const Tensor& hidden_states, std::int64_t side, std::int64_t window, std::int64_t shift);
+
+/// The fields that the configs of Swin and its kin have.
+void read_swin_sizes(ConfigReader& reader, const ModelClass& of, SwinConfig& config);
+double largest_tensor_of_swin(const SwinConfig& config, const DataConfig& data);
 std::unique_ptr<Model> build_swin(Context& context, const SwinConfig& config, const DataConfig& data,
                                   const ModelOptions& options);
 
