@@ -48,7 +48,8 @@ Tensor take(const Tensor& x, std::int64_t count) {
                     const Tensor sorted = indices(Op::index_put);
                     const Tensor original = indices(Op::index_put);
                     const Tensor range = indices(Op::arange);
-                    const Workspace sort(b.context, Op::index_put, cub_sort_pairs_bytes(rows[0]));
+                    const Workspace sort(b.context, Op::index_put,
+                                         cub_sort_pairs_bytes(rows[0], b.node.sizes[0] - 1, b.context.device.major));
                     accumulate_rows(values, zeros);
                   }
                   b.give(0, std::move(zeros));

@@ -37,8 +37,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = std::max(t.default_sequence_length, c.tokens_per_image());
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::quantization});
-  for (const Feature feature :
-       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
