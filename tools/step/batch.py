@@ -257,7 +257,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if model["class"].endswith("ForSemanticSegmentation"):
             out["labels"] = tensor([batch, *out["pixel_values"]["shape"][2:]])
         return out
-    if kind == "videomae":
+    if kind in ("videomae", "timesformer"):
         return videomae_inputs(model, data, dtype)
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
@@ -373,7 +373,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
 def videomae_inputs(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Clips, and which of their patches are masked: `masked` of each clip, as TubeMaskingGenerator of MCG-NJU/VideoMAE has it."""
     config, batch = model["config"], data.get("micro_batch_size", 1)
-    frames, side = config.get("num_frames", 16), config.get("image_size", 224)
+    frames, side = config.get("num_frames", 8 if config["model_type"] == "timesformer" else 16), config.get("image_size", 224)
     out = {"pixel_values": tensor([batch, frames, config.get("num_channels", 3), side, side], dtype)}
     if model["class"].endswith("ForVideoClassification"):
         out["labels"] = tensor([batch])
