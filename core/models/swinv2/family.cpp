@@ -46,7 +46,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules = {"Swinv2Stage"};
   for (const Feature feature : {Feature::sdpa, Feature::flash_attention, Feature::flash_attention_2})
     t.refuse(feature, "inconsistent", "Swin V2 computes its attention itself: expected eager");
-  t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
+  for (const Feature feature : {Feature::fsdp, Feature::deepspeed, Feature::zero3})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
