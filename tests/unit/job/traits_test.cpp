@@ -89,7 +89,8 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
         if (traits["text"] == true && traits["class"] != "CLIPModel" && traits["class"] != "SiglipModel" &&
             traits["class"] != "Siglip2Model") {
           const bool hears = !stands(traits["without"], "/data/audios_per_sample");
-          const int many = taken && value == "paged" ? 900 : 4000;
+          const int most = traits["class"] == "PerceptionLMForConditionalGeneration" ? 10'000 : 4000;  // 37 tiles
+          const int many = taken && value == "paged" ? 900 : most;
           job["data"]["sequence_length"] = traits["images"] == true || hears ? many : 64;
           if (probe.infers && !stands(traits["without"], "/inference/new_tokens")) job["inference"]["new_tokens"] = 16;
         }
