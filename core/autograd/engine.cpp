@@ -87,7 +87,7 @@ bool runs_later(const Ready& a, const Ready& b) {
 
 class GraphTask {
  public:
-  explicit GraphTask(Context& context) : context_(context) {}
+  GraphTask(Context& context, bool retains) : context_(context), retains_(retains) {}
 
   void run(const Edge& root, Tensor gradient) {
     count_dependencies(root.function.get());
@@ -186,8 +186,10 @@ class GraphTask {
         if (unpacked >> i & 1U) node.saved[i].reset();
       validate(node, call);
       call.grads.clear();
-      for (const unsigned i : slots) node.saved[i].reset();
-      node.hooks.reset();
+      if (!retains_) {
+        for (const unsigned i : slots) node.saved[i].reset();
+        node.hooks.reset();
+      }
     }
     node.seen = false;
     const Scoped<ModuleId> scope(context_.module, node.module);
@@ -200,20 +202,22 @@ class GraphTask {
   }
 
   Context& context_;
+  bool retains_;
   std::vector<Ready> heap_;
   std::uint32_t pushed_ = 0;
 };
 
 }  // namespace
 
-void backward(const Tensor& root, Tensor gradient) {
+void backward(const Tensor& root, Tensor gradient, bool retain_graph) {
   Context& context = root.context();
   if (!root.requires_grad()) return;
   const Scoped<bool> in_backward(context.in_backward, true);
   const NoGrad no_grad(context);
   const Scoped<SavedTensorHooks*> no_hooks(context.saved_tensor_hooks, nullptr);
   if (!gradient) gradient = empty(context, Op::ones_like, root.sizes(), root.dtype());
-  GraphTask(context).run(gradient_edge(root), gradient);  // Tensor.backward holds its gradient until it returns
+  GraphTask(context, retain_graph)
+      .run(gradient_edge(root), gradient);  // Tensor.backward holds its gradient until it returns
 }
 
 }  // namespace oometer::autograd

@@ -12,6 +12,8 @@ from step.kernels import use_kernels
 from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, use_flash_attn
 from step.spec import DTYPES, Spec
 
+METHODS = {"motion_centric_masking_ratio": "everest", "f_arch": "meft"}  # of papers, by a key of theirs: our own models of them
+
 
 def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractContextManager[Any] | None = None) -> Any:
     """`inside`: what the model itself is made in, but not its adapters."""
@@ -25,8 +27,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     import transformers
 
     train, described = spec["train"], spec["model"]
-    drops_redundant = described["config"].get("motion_centric_masking_ratio") is not None
-    cls = getattr(importlib.import_module("everest") if drops_redundant else transformers, described["class"])
+    ours = [module for key, module in METHODS.items() if described["config"].get(key) is not None]
+    cls = getattr(importlib.import_module(ours[0]) if ours else transformers, described["class"])
     config_class = getattr(transformers, described.get("config_class") or cls.config_class.__name__)
     config = config_class(**json.loads(json.dumps(described["config"])))
     if described.get("experts"):

@@ -5,7 +5,7 @@
 
 #include "config/reader.h"
 #include "models/sizes.h"
-#include "models/whisper/whisper.h"
+#include "models/whisper/reversible.h"
 
 namespace oometer {
 
@@ -71,7 +71,31 @@ namespace {
 constexpr ModelClass kClasses[] = {{"whisper", "WhisperForConditionalGeneration"}};
 constexpr const char* kBlocks[] = {"WhisperEncoderLayer", "WhisperDecoderLayer"};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_whisper_config(reader); }
+/// MEFT's fields, as its authors' code has them in a config (BaohaoLiao/mefts, run_glue.py).
+void read_reversible(ConfigReader& reader, WhisperConfig& c) {
+  using Reversible = WhisperConfig::Reversible;
+  if (!reader.has("f_arch")) return;
+  const std::string f_arch = reader.text("f_arch", "layer");
+  if (f_arch == "attn")
+    return reader.fail_found("f_arch", "not-modelled",
+                             "MEFT3 is not supported yet: expected \"layer\" (MEFT1) or \"adapter\" (MEFT2)");
+  if (f_arch != "layer" && f_arch != "adapter")
+    return reader.fail_found("f_arch", "out-of-range", "expected \"layer\" (MEFT1) or \"adapter\" (MEFT2)");
+  c.f_arch = f_arch == "layer" ? Reversible::layer : Reversible::adapter;
+  c.adapter_bottleneck_dim = reader.integer("adapter_bottleneck_dim", 8);
+  if (reader.boolean("layernorm_in_adapter", false))
+    reader.fail_found("layernorm_in_adapter", "not-modelled",
+                      "norms in adapters are not supported yet: expected false");
+  reader.refuse("num_rev_layers", "not supported yet: all layers are reversible");
+  reader.ignore({"x1_factor", "x2_factor", "freeze_irreversible_layers"});
+  reader.findings().assumptions.emplace_back(kMeftAssumption);
+}
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
+  WhisperConfig c = read_whisper_config(reader);
+  read_reversible(reader, c);
+  return c;
+}
 
 std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
                              const ModelOptions& options) {
@@ -87,6 +111,10 @@ ModelTraits traits(const FamilyConfig& config) {
   t.audio_why = "the encoder's window";
   t.convolutions = 2;
   t.allow({Feature::quantization});
+  if (c.f_arch != WhisperConfig::Reversible::none)
+    for (const Feature feature : {Feature::adapters, Feature::checkpointing, Feature::quantization, Feature::deepspeed,
+                                  Feature::zero3, Feature::fsdp, Feature::inference})
+      t.refuse(feature, "not-modelled", "this is not supported yet with reversible layers (f_arch)");
   return t;
 }
 

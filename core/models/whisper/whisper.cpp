@@ -6,6 +6,7 @@
 #include "models/kit/audio_input.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
+#include "models/whisper/reversible.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -58,6 +59,21 @@ AttentionOutputs WhisperAttention::operator()(const Tensor& argument, const Tens
   return attention;
 }
 
+WhisperAdapter::WhisperAdapter(const Builder& builder, const WhisperConfig& c)
+    : dense1(builder.child("dense1", "Linear"), c.hidden_size, c.adapter_bottleneck_dim, true),
+      dense2(builder.child("dense2", "Linear"), c.adapter_bottleneck_dim, c.hidden_size, true),
+      hidden_dropout(c.dropout),
+      activation_fn(c.hidden_act),
+      module(builder.module) {}
+
+Tensor WhisperAdapter::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  Tensor hidden_states = dense1(call.argument(argument));
+  hidden_states = activate(activation_fn, hidden_states);
+  hidden_states = dropout(hidden_states, hidden_dropout);
+  return call.result(dense2(hidden_states));
+}
+
 WhisperLayer::WhisperLayer(const Builder& builder, const WhisperConfig& c, const char* attention,
                            const ModelOptions& options, bool is_decoder)
     : self_attn(builder.child("self_attn", attention), c,
@@ -77,6 +93,10 @@ WhisperLayer::WhisperLayer(const Builder& builder, const WhisperConfig& c, const
   fc1 = Linear(builder.child("fc1", "Linear"), c.hidden_size, width, true);
   fc2 = Linear(builder.child("fc2", "Linear"), width, c.hidden_size, true);
   final_layer_norm = norm("final_layer_norm");
+  if (c.f_arch != WhisperConfig::Reversible::none) {
+    ffn_adapter.emplace(builder.child("ffn_adapter", "Adapter"), c);
+    rev_adapter.emplace(builder.child("rev_adapter", "Adapter"), c);
+  }
 }
 
 Tensor WhisperLayer::operator()(const Tensor& hidden_in, const Tensor& mask,
@@ -97,6 +117,7 @@ Tensor WhisperLayer::operator()(const Tensor& hidden_in, const Tensor& mask,
   if (encoder_attn) attend_with(*encoder_attn, encoder_attn_layer_norm, encoder_hidden_states, {});
   residual = hidden_states;
   hidden_states = final_layer_norm(hidden_states);
+  const Tensor adapter_change = ffn_adapter ? (*ffn_adapter)(hidden_states) : Tensor();
   {
     const Tensor widened = fc1(hidden_states);
     hidden_states = activate(activation_fn, widened);
@@ -104,6 +125,7 @@ Tensor WhisperLayer::operator()(const Tensor& hidden_in, const Tensor& mask,
   hidden_states = dropout(hidden_states, activation_dropout);
   hidden_states = fc2(hidden_states);
   hidden_states = dropout(hidden_states, hidden_dropout);
+  if (adapter_change) hidden_states = add(hidden_states, adapter_change);
   hidden_states = add(residual, hidden_states);
   if (clamps_float16 && hidden_states.dtype() == DType::float16) hidden_states = clamp(hidden_states, true);
   return hidden_states;
@@ -130,6 +152,7 @@ WhisperEncoder::WhisperEncoder(const Builder& builder, const WhisperConfig& c, c
       positions(names.positions),
       pool(names.pool),
       checkpointing(options.checkpointing),
+      reversible(c.f_arch),
       module(builder.module) {
   Builder table = builder.child("embed_positions", "Embedding");
   if (positions == WhisperClassNames::Positions::added_in_float32) table.dtype = DType::float32;
@@ -182,7 +205,10 @@ Tensor WhisperEncoder::operator()(const Tensor& argument, const MakeMask& make_m
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     return [&layer = layers[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask, {}); };
   };
-  hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
+  if (reversible != WhisperConfig::Reversible::none)
+    hidden_states = run_reversible(layers, reversible, std::move(hidden_states), attention_mask, {});
+  else
+    hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
   if (pool != 1) {  // nn.AvgPool1d(pool, stride=pool), an avg_pool2d of one row
     const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1) / pool,
                        width = hidden_states.size(2);
@@ -205,6 +231,7 @@ struct WhisperDecoder {
         hidden_dropout(c.dropout),
         masked(masked_by(options.attention)),
         checkpointing(options.checkpointing),
+        reversible(c.f_arch),
         module(builder.module) {
     const Builder positions = builder.child("embed_positions", "WhisperPositionalEmbedding");
     positions_module = positions.module;
@@ -244,7 +271,11 @@ struct WhisperDecoder {
         return layer(hidden, causal_mask, encoder_hidden_states);
       };
     };
-    hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
+    if (reversible != WhisperConfig::Reversible::none)
+      hidden_states = run_reversible(layers, reversible, std::move(hidden_states), causal_mask, encoder_hidden_states);
+    else
+      hidden_states =
+          blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
     hidden_states = layer_norm(hidden_states);
     return call.result(hidden_states);
   }
@@ -257,6 +288,7 @@ struct WhisperDecoder {
   double hidden_dropout = 0;
   MaskedBy masked = MaskedBy::sdpa;
   CheckpointingConfig checkpointing;
+  WhisperConfig::Reversible reversible = WhisperConfig::Reversible::none;
   ModuleId module = 0, positions_module = 0;
 };
 

@@ -33,6 +33,10 @@ struct WhisperConfig : EncoderConfig {
   std::int64_t max_source_positions = 1500;  ///< states of the encoder, one for two frames of 10 ms
   std::int64_t decoder_layers = 4, decoder_attention_heads = 6, decoder_ffn_dim = 1536;
   double dropout = 0, attention_dropout = 0, activation_dropout = 0;
+  /// MEFT (reversible.h): F of a reversible layer is the layer with an adapter, or an adapter alone; none: it is usual.
+  enum class Reversible : std::uint8_t { none, layer, adapter };
+  Reversible f_arch = Reversible::none;
+  std::int64_t adapter_bottleneck_dim = 0;
 
   std::int64_t frames() const { return 2 * max_source_positions; }
   double window_seconds() const { return static_cast<double>(frames()) / 100; }
@@ -52,6 +56,17 @@ struct WhisperAttention {
   ModuleId module;
 };
 
+/// MEFT's, as in the authors' modules.py.
+struct WhisperAdapter {
+  WhisperAdapter(const Builder& builder, const WhisperConfig& c);
+  Tensor operator()(const Tensor& argument) const;
+
+  Linear dense1, dense2;
+  double hidden_dropout;
+  Activation activation_fn;
+  ModuleId module;
+};
+
 /// WhisperEncoderLayer, WhisperDecoderLayer: the second has attention to what the encoder gave, too.
 struct WhisperLayer {
   WhisperLayer(const Builder& builder, const WhisperConfig& c, const char* attention, const ModelOptions& options,
@@ -65,6 +80,7 @@ struct WhisperLayer {
   LayerNorm encoder_attn_layer_norm;
   Linear fc1, fc2;
   LayerNorm final_layer_norm;
+  std::optional<WhisperAdapter> ffn_adapter, rev_adapter;
   double hidden_dropout, activation_dropout;
   Activation activation_fn;
   bool clamps_float16;  ///< in the encoder
@@ -103,6 +119,7 @@ struct WhisperEncoder {
   WhisperClassNames::Positions positions = WhisperClassNames::Positions::looked_up;
   std::int64_t pool = 1;
   CheckpointingConfig checkpointing;
+  WhisperConfig::Reversible reversible = WhisperConfig::Reversible::none;
   ModuleId module = 0;
 };
 
