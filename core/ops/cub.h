@@ -34,8 +34,8 @@ constexpr std::int64_t cub_radix_sort_bytes(std::int64_t count, int bits, int co
          511;
 }
 
-/// The same of keys up to `largest` (radix_sort_pairs with get_num_bits of it). Few pairs are sorted in one block, which
-/// needs nothing, and one pass needs no second buffers.
+/// The same of keys up to `largest` (radix_sort_pairs with get_num_bits of it). Few pairs are sorted in one block,
+/// which needs nothing, and one pass needs no second buffers.
 constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count, std::int64_t largest, int compute_capability_major) {
   if (count <= 2304) return 1;
   int bits = 1;
