@@ -190,17 +190,18 @@ void FullyShard::initialize() {
     if (id > 0) last[modules[id].parent] = std::max(last[modules[id].parent], last[id]);
   }
   // fully_shard on each module of a named class, in named_modules' order, then on the model with what is left.
+  const bool by_accelerate = config_.is_prepared_by(FsdpConfig::Preparer::accelerate),
+             by_axolotl = config_.is_prepared_by(FsdpConfig::Preparer::axolotl);
   const ModuleId end = context_.log.end_of(model_.root);
   std::vector<ModuleId> wrapped(modules.size(), model_.root), units;
   for (ModuleId id = model_.root + 1; id < end; ++id) {
     const auto is_type = [&](const std::string& name) { return name == modules[id].type; };
-    const bool wraps = std::any_of(config_.wrap.begin(), config_.wrap.end(), is_type) ||
-                       (config_.is_prepared_by(FsdpConfig::Preparer::axolotl) && is_adapter(modules[id]));
+    const bool wraps =
+        std::any_of(config_.wrap.begin(), config_.wrap.end(), is_type) || (by_axolotl && is_adapter(modules[id]));
     wrapped[id] = wraps ? id : wrapped[modules[id].parent];
     if (wraps) units.push_back(id);
   }
-  if (config_.is_prepared_by(
-          FsdpConfig::Preparer::axolotl)) {  // get_module_children_bottom_up: what is in a block before the block
+  if (by_axolotl) {  // get_module_children_bottom_up: what is in a block before the block
     std::reverse(units.begin(), units.end());
     sort_by(units, [&](ModuleId id) { return last[id]; });
   }
@@ -210,11 +211,10 @@ void FullyShard::initialize() {
     groups_.back().reshards_after_forward = config_.reshard_after_forward;
     groups_.back().is_adapter = is_adapter(modules[id]);
   }
-  if (config_.is_prepared_by(FsdpConfig::Preparer::accelerate)) make_accelerates_groups(wrapped);
+  if (by_accelerate) make_accelerates_groups(wrapped);
   if (refusal_) return;
   groups_.emplace_back().modules = {model_.root};
-  groups_.back().reshards_after_forward =
-      config_.reshard_after_forward && !config_.is_prepared_by(FsdpConfig::Preparer::accelerate);
+  groups_.back().reshards_after_forward = config_.reshard_after_forward && !by_accelerate;
   group_of_[model_.root] = groups_.size() - 1;
   refusal_ = check_shared(context_.log, model_, [&](ModuleId id) { return group_of_[wrapped[id]]; });
   if (refusal_) return;

@@ -112,6 +112,16 @@ TEST_CASE("accelerate's fsdp_config is FSDP1's or FSDP2's arguments", "[job]") {
   fsdp = dtypes;
   fsdp["reshard_after_forward"] = false;
   check_same(config, {{"strategy", "fsdp2"}, {"data", 8}, {"fsdp", fsdp}}, {{"precision", "amp-bf16"}});
+  // Whose function makes the units is not the file's to say.
+  json job = accelerate(config);
+  job["parallel"]["fsdp"] = {{"preparer", "axolotl"}};
+  fsdp["preparer"] = "axolotl";
+  const json same = {{"strategy", "fsdp2"}, {"data", 8}, {"fsdp", fsdp}};
+  CHECK(job_of(job.dump()) == job_of(job_with(same, {{"precision", "amp-bf16"}}).dump()));
+  job["parallel"]["fsdp"]["wrap"] = json::array();
+  CHECK(error_of(job).pointer == "/parallel/fsdp");
+  CHECK(error_of(job_with({{"strategy", "fsdp1"}, {"fsdp", {{"preparer", "axolotl"}}}}, json::object())).pointer ==
+        "/parallel/fsdp/preparer");
 }
 
 TEST_CASE("what is wrong with an accelerate configuration is said where it stands", "[job]") {
