@@ -103,6 +103,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.finetune = {{"vision_tower.embeddings", "vision_tower.layers"}, {}, {}};
   t.image_keys = {"image_size", "image_sizes", "grid_thw", "min_pixels", "max_pixels"};
   t.convolutions = 3;
+  t.has_idle_parts = true;  // the merger's image_sep
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[1]);
   t.allow({Feature::quantization, Feature::fsdp});
