@@ -351,10 +351,9 @@ std::unique_ptr<DecoderLayer> make_gated_layer(const Builder& builder, const Tex
   return layer;
 }
 
-TextConfig read_gated_text(ConfigReader& reader, const TextConfig& defaults) {
-  TextConfig c = read_text_sizes(reader, defaults, 256);
+void read_gated_heads(ConfigReader& reader, TextConfig& c, double rotary_share) {
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
-  read_partial_rotary(reader, c, 0.25);
+  read_partial_rotary(reader, c, rotary_share);
   check_llama_heads(reader, c);
   MixerConfig& m = c.mixer;
   m.kernels = Kernels::linear_attention | Kernels::causal_conv1d;
@@ -366,6 +365,11 @@ TextConfig read_gated_text(ConfigReader& reader, const TextConfig& defaults) {
   if (m.num_value_heads % m.num_key_heads != 0)
     reader.fail_found("linear_num_value_heads", "inconsistent",
                       "expected a multiple of linear_num_key_heads (" + std::to_string(m.num_key_heads) + ")");
+}
+
+TextConfig read_gated_text(ConfigReader& reader, const TextConfig& defaults) {
+  TextConfig c = read_text_sizes(reader, defaults, 256);
+  read_gated_heads(reader, c, 0.25);
   read_mixer_layers(reader, c, "linear_attention", reader.integer("full_attention_interval", 4));
   // What the classes of 5.23 leave out: heads that predict more tokens, and what they always do.
   reader.ignore({"attn_output_gate", "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"});

@@ -83,6 +83,8 @@ std::unique_ptr<DecoderLayer> make_gated_layer(const Builder& builder, const Tex
                                                const ModelOptions& options, std::size_t index,
                                                const GatedLayerNames& names);
 
+/// Heads of both kinds of layers. `rotary_share`: partial_rotary_factor's default.
+void read_gated_heads(ConfigReader& reader, TextConfig& config, double rotary_share);
 /// The fields that their configs share.
 TextConfig read_gated_text(ConfigReader& reader, const TextConfig& defaults);
 

@@ -44,18 +44,23 @@ ModelTraits traits(const FamilyConfig& config) {
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<Mistral3Config>();
+  return std::max(largest_tensor_of(c.text, data), largest_tensor_of_pixtral(c, data));
+}
+
+}  // namespace
+
+double largest_tensor_of_pixtral(const Mistral3Config& c, const DataConfig& data) {
   const PixtralVisionConfig& v = c.vision;
   const std::int64_t patches = checked_product(
       data.images(), (data.image_height / v.patch_size) * (data.image_width / v.patch_size));  // one sequence
   const std::int64_t merged = v.hidden_size * c.spatial_merge_size * c.spatial_merge_size;
-  return std::max({largest_tensor_of(c.text, data),
-                   bytes_of_layer(1, patches, v.hidden_size, v.intermediate_size, v.num_attention_heads),
+  return std::max({bytes_of_layer(1, patches, v.hidden_size, v.intermediate_size, v.num_attention_heads),
                    bytes_of({data.images(), v.num_channels, data.image_height, data.image_width}),
                    bytes_of({merged, v.hidden_size}),
                    bytes_of({c.text.hidden_size, std::max(c.text.hidden_size, v.hidden_size)})});
 }
 
-void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
+void read_pixtral_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const auto& c = config.as<Mistral3Config>();
   const auto size = read_image_size(reader, data, {672, 448});
   if (!size) return;
@@ -67,8 +72,6 @@ void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& d
   data.tokens_per_image = rows * columns;
 }
 
-}  // namespace
-
 namespace family {
 extern const Family mistral3{.classes = kClasses,
                              .blocks = kBlocks,
@@ -76,7 +79,7 @@ extern const Family mistral3{.classes = kClasses,
                              .build = build,
                              .traits = traits,
                              .largest_tensor = largest_tensor,
-                             .read_images = read_images};
+                             .read_images = read_pixtral_images};
 }  // namespace family
 
 }  // namespace oometer

@@ -6,7 +6,6 @@
 
 #include "config/reader.h"
 #include "models/deepseek/family.h"
-#include "models/kit/image_size.h"
 #include "models/mistral3/mistral3.h"
 #include "models/sizes.h"
 #include "models/vision_language.h"
@@ -117,27 +116,9 @@ ModelTraits traits(const FamilyConfig& config) {
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<Mistral3Config>();
-  const PixtralVisionConfig& v = c.vision;
-  const std::int64_t patches = checked_product(
-      data.images(), (data.image_height / v.patch_size) * (data.image_width / v.patch_size));  // one sequence
-  const std::int64_t merged = v.hidden_size * c.spatial_merge_size * c.spatial_merge_size;
   return std::max(
-      {largest_tensor_of_deepseek(FamilyConfig(*c.deepseek), data),
-       bytes_of_layer(1, patches, v.hidden_size, v.intermediate_size, v.num_attention_heads),
-       bytes_of({data.micro_batch_size, data.sequence_length, data.sequence_length, c.deepseek->index_n_heads}),
-       bytes_of({data.images(), v.num_channels, data.image_height, data.image_width}),
-       bytes_of({merged, v.hidden_size}), bytes_of({c.text.hidden_size, std::max(c.text.hidden_size, v.hidden_size)})});
-}
-
-void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
-  const auto& c = config.as<Mistral3Config>();
-  const auto size = read_image_size(reader, data, {672, 448});
-  if (!size) return;
-  const auto [height, width] = *size;
-  const auto [rows, columns] = pixtral_cells(height, width, c.vision.image_size, c.cell());
-  data.image_height = rows * c.cell();
-  data.image_width = columns * c.cell();
-  data.tokens_per_image = rows * columns;
+      {largest_tensor_of_deepseek(FamilyConfig(*c.deepseek), data), largest_tensor_of_pixtral(c, data),
+       bytes_of({data.micro_batch_size, data.sequence_length, data.sequence_length, c.deepseek->index_n_heads})});
 }
 
 }  // namespace
@@ -149,7 +130,7 @@ extern const Family mistral_large4{.classes = kClasses,
                                    .build = build,
                                    .traits = traits,
                                    .largest_tensor = largest_tensor,
-                                   .read_images = read_images};
+                                   .read_images = read_pixtral_images};
 }  // namespace family
 
 }  // namespace oometer

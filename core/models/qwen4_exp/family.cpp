@@ -100,19 +100,7 @@ Qwen4Config read(ConfigReader& reader) {
   d.num_key_value_heads = 2;
   d.max_position_embeddings = 32'768;
   Qwen4Config c{read_text_sizes(reader, d, 256)};
-  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
-  read_partial_rotary(reader, c, 1.0);
-  check_llama_heads(reader, c);
-  MixerConfig& m = c.mixer;
-  m.kernels = Kernels::linear_attention | Kernels::causal_conv1d;
-  m.conv_kernel = reader.integer("linear_conv_kernel_dim", 4);
-  m.key_head_dim = reader.integer("linear_key_head_dim", 128);
-  m.value_head_dim = reader.integer("linear_value_head_dim", 128);
-  m.num_key_heads = reader.integer("linear_num_key_heads", 16);
-  m.num_value_heads = reader.integer("linear_num_value_heads", 32);
-  if (m.num_value_heads % m.num_key_heads != 0)
-    reader.fail_found("linear_num_value_heads", "inconsistent",
-                      "expected a multiple of linear_num_key_heads (" + std::to_string(m.num_key_heads) + ")");
+  read_gated_heads(reader, c, 1.0);
   read_layers(reader, c);
   read_experts(reader, c, "num_experts", "num_local_experts",
                {.num_experts = 512, .num_experts_per_tok = 10, .balances = true});
