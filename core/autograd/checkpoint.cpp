@@ -30,8 +30,10 @@ Tensor CheckpointFrame::unpack(const Node& node, unsigned slot) {
       const Scoped<bool> flag(context->recomputing, true);
       const Scoped<SavedTensorHooks*> hooks(context->saved_tensor_hooks, this);
       const ModuleScope scope(*context, module);
-      const Tensor input = argument_on_host ? unpack_from_cpu(argument) : argument;  // unpack_hook's `args`
-      if (argument_on_host) input->leaf_requires_grad = argument_requires_grad;
+      const Tensor input = input_saver        ? detach(input_saver->hooks->unpack(*input_saver, 0))
+                           : argument_on_host ? unpack_from_cpu(argument)
+                                              : argument;  // unpack_hook's `args`
+      if (input_saver || argument_on_host) input->leaf_requires_grad = argument_requires_grad;
       const AutocastRegion region(*context, autocast);
       function(input);
       // Everything that the region's code still held has gone by now, as when _StopRecomputationError unwinds its
@@ -112,7 +114,13 @@ Tensor checkpoint(CheckpointMode mode, const Tensor& argument, std::function<Ten
   frame->context = &context;
   frame->argument_on_host = context.saves_on != SavesOn::device && !context.saved_tensor_hooks;
   frame->argument_requires_grad = argument.requires_grad();
-  frame->argument = frame->argument_on_host ? pack_to_cpu(argument) : argument;
+  if (SavedTensorHooks* const around = context.saved_tensor_hooks) {
+    frame->input_saver = Handle<Node>(context.nodes().make());
+    frame->input_saver->context = &context;
+    around->pack(*frame->input_saver, 0, argument);
+  } else {
+    frame->argument = frame->argument_on_host ? pack_to_cpu(argument) : argument;
+  }
   frame->module = context.module;
   frame->autocast = context.autocast.enabled;
   frame->function = std::move(function);

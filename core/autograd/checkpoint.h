@@ -17,7 +17,8 @@ namespace oometer {
 struct CheckpointFrame : SavedTensorHooks {
   Context* context = nullptr;
   std::function<Tensor(const Tensor&)> function;
-  Tensor argument;                ///< held as a saved tensor is
+  Tensor argument;                ///< held as a saved tensor is; none: `input_saver` has it
+  Handle<Node> input_saver;       ///< a SavedTensor, where hooks around the checkpoint take what it saves
   bool argument_on_host = false;  ///< save_on_cpu around the checkpoint
   bool argument_requires_grad = false;
   bool autocast = false;

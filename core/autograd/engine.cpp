@@ -85,11 +85,12 @@ bool runs_later(const Ready& a, const Ready& b) {
   return a.priority != b.priority ? a.priority < b.priority : a.order > b.order;
 }
 
-class GraphTask {
+class Engine {
  public:
-  GraphTask(Context& context, bool retains) : context_(context), retains_(retains) {}
+  Engine(Context& context, bool retains) : context_(context), retains_(retains) {}
 
   void run(const Edge& root, Tensor gradient) {
+    const Scoped<GraphTask*> scope(context_.graph_task, &graph_task_);
     count_dependencies(root.function.get());
     receive(root, std::move(gradient));
     push(root.function);
@@ -98,8 +99,10 @@ class GraphTask {
       const Handle<Node> node(heap_.back().node);
       heap_.pop_back();
       release(node.get());  // the heap's own reference
+      graph_task_.node = node.get();
       evaluate(*node);
     }
+    for (const auto& callback : graph_task_.final_callbacks) callback();
   }
 
  private:
@@ -164,9 +167,10 @@ class GraphTask {
       const Scoped<ModuleId> scope(context_.module, node.module);
       const Scoped<std::uint8_t> stream(context_.stream, node.stream);
       // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
-      for (unsigned i = 0; node.promised >> i != 0; ++i)
-        if (node.promised >> i & 1U) node.saved[i] = node.hooks->unpack(node, i);
       const SlotOrder& slots = unpacked_slots(node.op);
+      if (node.promised != 0)
+        for (const unsigned i : slots)
+          if (node.promised >> i & 1U) node.saved[i] = node.hooks->unpack(node, i);
       if (node.on_host != 0)
         for (const unsigned i : slots)
           if (node.on_host >> i & 1U) node.saved[i] = unpack_from_cpu(node.saved[i]);
@@ -185,6 +189,10 @@ class GraphTask {
       for (unsigned i = 0; unpacked >> i != 0; ++i)
         if (unpacked >> i & 1U) node.saved[i].reset();
       validate(node, call);
+      if (node.post_hooks) {
+        for (const auto& hook : *node.post_hooks) hook();
+        node.post_hooks.reset();
+      }
       call.grads.clear();
       if (!retains_) {
         for (const unsigned i : slots) node.saved[i].reset();
@@ -203,6 +211,7 @@ class GraphTask {
 
   Context& context_;
   bool retains_;
+  GraphTask graph_task_;
   std::vector<Ready> heap_;
   std::uint32_t pushed_ = 0;
 };
@@ -214,9 +223,8 @@ void backward(const Tensor& root, Tensor gradient, bool retain_graph) {
   if (!root.requires_grad()) return;
   const Scoped<bool> in_backward(context.in_backward, true);
   const NoGrad no_grad(context);
-  const Scoped<SavedTensorHooks*> no_hooks(context.saved_tensor_hooks, nullptr);
   if (!gradient) gradient = empty(context, Op::ones_like, root.sizes(), root.dtype());
-  GraphTask(context, retain_graph)
+  Engine(context, retain_graph)
       .run(gradient_edge(root), gradient);  // Tensor.backward holds its gradient until it returns
 }
 

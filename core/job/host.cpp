@@ -46,7 +46,7 @@ constexpr PartWords kPartWords[] = {
     {"optimizer states", "DeepSpeed 0.19.8: ops/adam/cpu_adam.py; torch.optim on the host; paged ones: bitsandbytes"},
     {"half-precision copies of the masters",
      "DeepSpeed 0.19.8: stage_1_and_2.py, param_buffer_of_bit16_for_cpu_offload_groups"},
-    {"saved for backward", "PyTorch 2.15: torch.autograd.graph.save_on_cpu"},
+    {"saved for backward", "PyTorch 2.15: torch.autograd.graph.save_on_cpu; trl 1.16: OffloadActivations"},
     {"KV cache", "transformers 5.23: cache_utils.py, offloading"},
     {"freed memory that allocators keep",
      "PyTorch 2.15: ATen/core/CachingHostAllocator.h; glibc: malloc.c, DEFAULT_MMAP_THRESHOLD_MAX"}};

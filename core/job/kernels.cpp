@@ -63,6 +63,12 @@ void check_kernels(ConfigReader& reader, Job& job) {
     reader.object("runtime").fail("kernels", "inconsistent",
                                   "found packed samples without the kernels of " + packages_of(missing_kernels(job)) +
                                       ", which alone keep them apart, so that transformers stops; expected packages");
+  if (job.training.loop.activation_offloading && job.model.config.traits().kernels != Kernels::torch)
+    reader.object("training")
+        .object("loop")
+        .object("args")
+        .fail_found("activation_offloading", "not-modelled",
+                    "it is not supported yet with linear attention, Mamba or causal convolutions");
   if (has(run, Kernels::linear_attention))
     job.unmodelled.push_back(
         {"Triton's search for the best variant of each of fla's kernels, in the first step on a machine: a buffer of "

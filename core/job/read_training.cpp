@@ -695,6 +695,19 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
                                        "the trainer computes log-probabilities from lm_head.weight directly, so that "
                                        "it refuses an adapter there: leave lm_head out");
   }
+  if (training.loop.activation_offloading &&
+      (training.loop.label_smoothing_factor != 0 ||
+       (!training.loop.has_fused_head() && training.loop.name != LoopName::reward)))
+    reader.object("loop").object("args").fail_found(
+        "activation_offloading", "not-modelled",
+        "it is supported where the trainer's own head makes the loss (trl 1.16), without label_smoothing_factor");
+  // Autocast's copies of weights that do not train are not cached: a tensor that is made where one has just gone is
+  // taken for the same (_get_unique_tensor_key is an address).
+  if (training.loop.activation_offloading && autocast_dtype(training.precision) &&
+      weight_dtype(training.precision) == DType::float32 && (training.has_adapters() || training.stage != Stage::full))
+    reader.object("loop").object("args").fail_found(
+        "activation_offloading", "not-modelled",
+        "it is not supported yet with frozen weights in float32 under autocast; expected weights in bf16");
   if (training.loop.label_smoothing_factor != 0 && training.liger.fused_linear_cross_entropy)
     reader.fail_found("liger", "inconsistent",
                       "label smoothing needs the logits, which Liger's loss does not make in training: leave one out");

@@ -106,14 +106,9 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
 
 /// What the trainers of TRL 1.16 do with a quantized model (trainer/sft_trainer.py, SFTTrainer.__init__): adapters are
 /// bf16, as the paper about QLoRA recommends.
-void cast_trained(Context& context, const std::vector<Parameter>& parameters) {
-  const NoGrad no_grad(context);
-  for (const Parameter& parameter : parameters) {
-    const Tensor& tensor = parameter.tensor;
-    if (!tensor->leaf_requires_grad || tensor.dtype() == DType::bfloat16) continue;
-    const ModuleScope scope(context, parameter.module);
-    replace_data(tensor, to(tensor, DType::bfloat16));
-  }
+void cast_trained(const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters)
+    if (parameter.tensor->leaf_requires_grad) cast_parameter(parameter.tensor, DType::bfloat16);
 }
 
 /// Linear4bit gives a bias of another type than it computes in other data (bias.data = bias.data.to(x.dtype)), which is
@@ -301,7 +296,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       model->around = [with_head = std::make_shared<ValueHeadModel>(context, *model)](const ModelInputs& inputs) {
         return (*with_head)(inputs);
       };
-    if (quantizer && job.training.loop.is_trl()) cast_trained(context, model->parameters);
+    if (quantizer && job.training.loop.is_trl()) cast_trained(model->parameters);
     simulation.refusal = check_wrap(job, context.log);
     if (quantizer && !simulation.refusal) simulation.refusal = check_biases(job, context.log, model->parameters);
     if (simulation.refusal) return simulation;

@@ -26,7 +26,7 @@ std::string untimed(const Job& job, const GpuSpeed* gpu) {
       (parallel.strategy == Strategy::deepspeed &&
        (parallel.deepspeed.offloads_optimizer() || parallel.deepspeed.offload_param != OffloadDevice::none)) ||
       (parallel.shards_parameters() && parallel.fsdp.cpu_offload) || job.training.save_on_cpu != SavesOn::device ||
-      job.training.checkpointing.offload || job.training.optimizer.paged;
+      job.training.checkpointing.offload || job.training.loop.activation_offloading || job.training.optimizer.paged;
   if (offloads) return "transfers to and from host memory are not timed";
   if (job.task == Task::inference) {
     const CacheImplementation cache = job.inference.cache.implementation;

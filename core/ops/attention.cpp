@@ -128,9 +128,9 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
   constexpr Op op = Op::flash_attention;
   const Tensor query = pad_head_dim(query_in), key = pad_head_dim(key_in), value = pad_head_dim(value_in);
   Record record(op, flash_backward, {&query, &key, &value});
-  record.save(query);
-  record.save(key);
-  record.save(value);
+  record.save(key, 1);
+  record.save(query, 0);
+  record.save(value, 2);
   Context& context = query.context();
   const std::int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), head_dim = query.size(3);
   Tensor output = empty_like(op, query);
@@ -151,10 +151,10 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
   if (record) record->integers[0] = options.causal;
   attention_kernel(op, query, key, value, kForward, options.causal, touched({&query, &key, &value}),
                    touched({&output, &logsumexp}));
-  record.save_output(output);
-  record.save_output(logsumexp);
-  record.save_output(rng_state);
-  record.save_output(unused);
+  record.save_output(logsumexp, 4);
+  record.save_output(output, 3);
+  record.save_output(rng_state, 5);
+  record.save_output(unused, 6);
   Tensor result = record.output(std::move(output));
   return head_dim == query_in.size(3) ? result : slice(result, 3, 0, query_in.size(3));
 }
@@ -224,9 +224,10 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   constexpr Op op = Op::efficient_attention;
   Record record = bias && bias.requires_grad() ? Record(op, efficient_backward, {&query, &key, &value, &bias})
                                                : Record(op, efficient_backward, {&query, &key, &value});
-  record.save(query);
-  record.save(key);
-  record.save(value);
+  if (bias) record.save(bias, 7);
+  record.save(key, 1);
+  record.save(query, 0);
+  record.save(value, 2);
   Context& context = query.context();
   // Of a dropout they are in host memory, unless a CUDA graph is recorded (attention.cu, "Seed and Offset Device").
   Tensor seed, offset;
@@ -245,10 +246,10 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   if (record) record->integers[0] = options.causal;
   attention_kernel(op, query, key, value, kForward, options.causal, touched({&query, &key, &value, &bias}),
                    touched({&output, &logsumexp}));
-  record.save_output(output);
-  record.save_output(logsumexp);
-  for (const Tensor* made : {&seed, &offset}) *made ? record.save_output(*made) : record.skip();
-  if (bias) record.save(bias);
+  record.save_output(logsumexp, 4);
+  record.save_output(output, 3);
+  if (offset) record.save_output(offset, 6);
+  if (seed) record.save_output(seed, 5);
   return record.output(std::move(output));
 }
 
@@ -299,9 +300,10 @@ Tensor empty_as_query(Op op, const Tensor& query, const Shape& sizes) {
 Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias, bool causal) {
   constexpr Op op = Op::cudnn_attention;
   Record record(op, cudnn_backward, {&query, &key, &value});
-  record.save(query);
-  record.save(key);
-  record.save(value);
+  if (bias) record.save(bias, 7);
+  record.save(key, 1);
+  record.save(query, 0);
+  record.save(value, 2);
   Context& context = query.context();
   const Tensor seed = empty(context, op, {}, DType::int64);
   const Tensor offset = empty(context, op, {}, DType::int64);
@@ -315,11 +317,10 @@ Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& val
   }
   attention_kernel(op, query, key, value, kForward, causal, touched({&query, &key, &value, &bias}),
                    touched({&output, &logsumexp}));
-  record.save_output(output);
-  if (logsumexp) record.save_output(logsumexp);
-  record.save_output(seed);
-  record.save_output(offset);
-  if (bias) record.save(bias);
+  if (logsumexp) record.save_output(logsumexp, 4);
+  record.save_output(output, 3);
+  record.save_output(offset, 6);
+  record.save_output(seed, 5);
   return record.output(std::move(output));
 }
 

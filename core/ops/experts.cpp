@@ -169,10 +169,11 @@ namespace {
 /// `by_rows`: the weight is [groups, k, n] in memory.
 Tensor grouped_product(const Tensor& x, const Tensor& weight, const Tensor& offsets, bool by_rows) {
   Record record(Op::grouped_mm, grouped_mm_backward, {&x, &weight});
-  record.wants(1) ? record.save(x) : record.skip();
-  // weight.transpose(-2, -1) holds the memory that the weight has now, whatever ZeRO-3 gives it later.
-  record.wants(0) ? record.save(by_rows ? weight : alias(weight, weight.sizes(), weight.strides())) : record.skip();
-  record.save(offsets);
+  // "mat2", "offs", "self". weight.transpose(-2, -1) holds the memory that the weight has now, whatever ZeRO-3 gives it
+  // later.
+  if (record.wants(0)) record.save(by_rows ? weight : alias(weight, weight.sizes(), weight.strides()), 1);
+  record.save(offsets, 2);
+  if (record.wants(1)) record.save(x, 0);
   Shape sizes = weight.sizes();
   if (by_rows) std::swap(sizes[1], sizes[2]);
   if (record) {

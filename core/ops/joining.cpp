@@ -70,9 +70,13 @@ TensorList split(const Tensor& x, const std::vector<std::int64_t>& sizes, int di
   TensorList pieces;
   pieces.reserve(sizes.size());
   Shape of_piece = x.sizes();
+  std::int64_t start = 0;
   for (const std::int64_t size : sizes) {
     of_piece[dim] = size;
-    pieces.push_back(record.output(make_view(x, of_piece, x.strides())));
+    Tensor piece = make_view(x, of_piece, x.strides());
+    piece->storage_offset += checked_product(start, x.strides()[dim]);
+    start += size;
+    pieces.push_back(record.output(std::move(piece)));
   }
   return pieces;
 }
@@ -94,7 +98,11 @@ TensorList unbind(const Tensor& x, int dim) {
     sizes.push_back(x.size(i));
     strides.push_back(x.strides()[i]);
   }
-  for (std::int64_t i = 0; i < x.size(dim); ++i) slices.push_back(record.output(make_view(x, sizes, strides)));
+  for (std::int64_t i = 0; i < x.size(dim); ++i) {
+    Tensor slice = make_view(x, sizes, strides);
+    slice->storage_offset += checked_product(i, x.strides()[dim]);
+    slices.push_back(record.output(std::move(slice)));
+  }
   return slices;
 }
 

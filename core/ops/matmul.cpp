@@ -142,8 +142,8 @@ Tensor mm(const Tensor& a, const Tensor& b) {
                 },
                 {&a, &b});
   remember_layouts(record, a, b);
-  record.wants(1) ? record.save(a) : record.skip();
-  record.wants(0) ? record.save(b) : record.skip();
+  if (record.wants(0)) record.save(b, 1);  // "mat2" before "self"
+  if (record.wants(1)) record.save(a, 0);
   return record.output(gemm(Op::mm, a, b, {a.size(0), b.size(1)}));
 }
 
@@ -156,8 +156,8 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
                   if (call.wants(0)) call.give(0, bmm(call.grad(), transpose(mat2, 1, 2)));
                 },
                 {&a, &b});
-  record.wants(1) ? record.save(a) : record.skip();
-  record.wants(0) ? record.save(b) : record.skip();
+  if (record.wants(0)) record.save(b, 1);  // "mat2" before "self"
+  if (record.wants(1)) record.save(a, 0);
   return record.output(gemm(Op::bmm, a, b, {a.size(0), a.size(1), b.size(2)}));
 }
 

@@ -39,7 +39,9 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   const Tensor bias = autocast_float32(bias_in), weight = autocast_float32(weight_in), x = autocast_float32(x_in);
   Record record(Op::native_layer_norm, layer_norm_backward, {&x, &weight, &bias});
   Context& context = x.context();
-  record.save(x);
+  if (bias) record.save(bias, 4);  // for its type alone; in the order of their names
+  record.save(x, 0);
+  if (weight) record.save(weight, 3);
   Shape rows = x.sizes();
   for (int i = 1; i <= dims; ++i) rows[-i] = 1;
   const Tensor copy = contiguous_copy(Op::native_layer_norm, x);
@@ -47,10 +49,8 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   // Statistics in the accumulation type: float32 for halves.
   const Tensor mean = empty(context, Op::native_layer_norm, rows, DType::float32);
   const Tensor rstd = empty(context, Op::native_layer_norm, rows, DType::float32);
-  record.save_output(mean);
-  record.save_output(rstd);
-  weight ? record.save(weight) : record.skip();
-  if (bias) record.save(bias);  // for its type alone
+  record.save_output(mean, 1);
+  record.save_output(rstd, 2);
   return record.output(std::move(result));
 }
 
@@ -80,14 +80,14 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, int dims) {
   }
   constexpr Op op = Op::fused_rms_norm;
   Record record(op, rms_norm_backward, {&x, &weight});
-  record.save(x);
+  record.save(x, 0);
+  if (weight) record.save(weight, 2);
   Shape rows = x.sizes();
   for (int i = 1; i <= dims; ++i) rows[-i] = 1;
   const Tensor copy = contiguous_copy(op, x);
   Tensor result = empty_like(op, copy);
   const Tensor rstd = empty(context, op, rows, DType::float32);
-  record.save_output(rstd);
-  weight ? record.save(weight) : record.skip();
+  record.save_output(rstd, 1);
   return record.output(std::move(result));
 }
 
@@ -171,15 +171,15 @@ Tensor batch_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias, 
   const Tensor x = context.behaviours.cudnn && !is_channels_last(x_in) ? contiguous(x_in) : x_in;
   Record record(op, batch_norm_backward, {&x, &weight, &bias});
   if (record) record->integers[0] = training;
-  record.save(x);
+  record.save(x, 0);
+  if (weight) record.save(weight, 3);
   Tensor result = empty_like(op, x);
   const Tensor mean = empty(context, op, {x.size(1)}, DType::float32),
                invstd = empty(context, op, {x.size(1)}, DType::float32);
   if (training && !context.behaviours.cudnn && is_channels_last(x))
     stage(context, op, channels_last_staging(x.numel() / x.size(1), x.size(1), 4));
-  record.save_output(mean);
-  record.save_output(invstd);
-  weight ? record.save(weight) : record.skip();
+  record.save_output(mean, 1);
+  record.save_output(invstd, 2);
   return record.output(std::move(result));
 }
 
@@ -188,7 +188,8 @@ Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight_
   const Tensor bias = autocast_float32(bias_in), weight = autocast_float32(weight_in);
   const Tensor x = contiguous(autocast_float32(x_in));
   Record record(op, group_norm_backward, {&x, &weight, &bias});
-  record.save(x);
+  record.save(x, 0);
+  if (weight) record.save(weight, 3);
   Context& context = x.context();
   Tensor result = empty_like(op, x);
   // param_scalar_type: float32 where only the weights are; half types are summed in float32 beside.
@@ -203,9 +204,8 @@ Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight_
     const Shape channels{x.size(0), x.size(1)};
     const Tensor a = empty(context, op, channels, DType::float32), b = empty(context, op, channels, DType::float32);
   }
-  record.save_output(mean);
-  record.save_output(rstd);
-  weight ? record.save(weight) : record.skip();
+  record.save_output(mean, 1);
+  record.save_output(rstd, 2);
   return record.output(std::move(result));
 }
 

@@ -177,8 +177,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
                   if (call.wants(0)) call.give(0, mul(call.grad(), other));
                 },
                 {&a, &b});
-  record.wants(1) ? record.save(a) : record.skip();
-  record.wants(0) ? record.save(b) : record.skip();
+  if (record.wants(0)) record.save(b, 1);  // "other" before "self"
+  if (record.wants(1)) record.save(a, 0);
   return record.output(result_of(Op::mul, a, b));
 }
 
@@ -213,8 +213,8 @@ void div_backward(Backward& call) {
 
 Tensor div(const Tensor& a, const Tensor& b) {
   Record record(Op::div, div_backward, {&a, &b});
-  record.wants(1) ? record.save(a) : record.skip();
-  record.save(b);
+  record.save(b, 1);
+  if (record.wants(1)) record.save(a, 0);
   return record.output(result_of(Op::div, a, b));
 }
 

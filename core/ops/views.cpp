@@ -105,16 +105,16 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t length) 
   // slice_backward: zeros of the whole input, the gradient copied into its place.
   Record record(Op::none, [](Backward& b) { b.give(0, zeros_like_shape(b, Op::slice_backward)); }, {&x});
   if (record) record->sizes = x.sizes();
-  (void)start;
   Shape sizes = x.sizes();
   sizes[dim] = length;
-  return record.output(make_view(x, sizes, x.strides()));
+  Tensor view = make_view(x, sizes, x.strides());
+  view->storage_offset += checked_product(start, x.strides()[dim]);
+  return record.output(std::move(view));
 }
 
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
   Record record(Op::none, [](Backward& b) { b.give(0, zeros_like_shape(b, Op::select_backward)); }, {&x});
   if (record) record->sizes = x.sizes();
-  (void)index;
   Shape sizes, strides;
   const int dropped = dim < 0 ? dim + x.ndim() : dim;
   for (int i = 0; i < x.ndim(); ++i) {
@@ -122,7 +122,9 @@ Tensor select(const Tensor& x, int dim, std::int64_t index) {
     sizes.push_back(x.size(i));
     strides.push_back(x.strides()[i]);
   }
-  return record.output(make_view(x, sizes, strides));
+  Tensor view = make_view(x, sizes, strides);
+  view->storage_offset += checked_product(index < 0 ? index + x.size(dropped) : index, x.strides()[dropped]);
+  return record.output(std::move(view));
 }
 
 Tensor contiguous(const Tensor& x) {

@@ -17,6 +17,7 @@ namespace oometer {
 class HiddenStates;
 class KvCache;
 class SavedTensorHooks;
+struct GraphTask;
 
 /// The device that operators ask about: some of their scratch memory depends on it.
 struct Device {
@@ -67,7 +68,8 @@ class Context {
   KvCache* past_key_values = nullptr;  ///< what attention layers are called with; none: no cache is used
   HiddenStates* hidden_states =
       nullptr;  ///< where transformers collects what output_hidden_states asks for; none: nobody
-  SavedTensorHooks* saved_tensor_hooks = nullptr;  ///< of the innermost non-reentrant checkpoint, if any
+  SavedTensorHooks* saved_tensor_hooks = nullptr;  ///< the innermost ones: a non-reentrant checkpoint's, or others
+  GraphTask* graph_task = nullptr;                 ///< of the innermost backward that runs
   Autocast autocast;
   SavesOn saves_on = SavesOn::device;
   std::int64_t saved_on_host = 0;       ///< bytes that this forward has put into host memory

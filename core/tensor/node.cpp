@@ -1,5 +1,6 @@
 #include "tensor/node.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "tensor/kernel.h"
@@ -67,8 +68,12 @@ void Record::add_edge(const Tensor& input) {
 }
 
 void Record::save(const Tensor& tensor) {
+  if (node_) save(tensor, node_->saved_count);
+}
+
+void Record::save(const Tensor& tensor, unsigned slot) {
   if (!node_) return;
-  const unsigned slot = node_->saved_count++;
+  node_->saved_count = static_cast<std::uint8_t>(std::max<unsigned>(node_->saved_count, slot + 1));
   Context& context = *node_->context;
   if (context.stopped) return;
   if (context.saves_on != SavesOn::device && !context.saved_tensor_hooks) {
@@ -83,6 +88,10 @@ void Record::save(const Tensor& tensor) {
 
 void Record::save_output(const Tensor& tensor) {
   if (node_) save(detach(tensor));
+}
+
+void Record::save_output(const Tensor& tensor, unsigned slot) {
+  if (node_) save(detach(tensor), slot);
 }
 
 void Record::skip() {

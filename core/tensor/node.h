@@ -110,15 +110,22 @@ struct Node {
   SmallVector<Edge, 3> edges;
   Shape sizes;  ///< usually the forward input's, for the gradient's own
   std::int64_t integers[2] = {0, 0};
-  TensorImpl* variable = nullptr;                          ///< AccumulateGrad: its leaf (owned reference)
-  std::unique_ptr<std::function<void(Backward&)>> custom;  ///< a Python autograd.Function's backward
-  SmallVector<OutputMetadata, 1> metadata;                 ///< of each output
+  TensorImpl* variable = nullptr;                                  ///< AccumulateGrad: its leaf (owned reference)
+  std::unique_ptr<std::function<void(Backward&)>> custom;          ///< a Python autograd.Function's backward
+  std::unique_ptr<std::vector<std::function<void()>>> post_hooks;  ///< register_hook: when its gradients are made
+  SmallVector<OutputMetadata, 1> metadata;                         ///< of each output
 
   int dependencies = 0;              ///< the engine's: gradients that are still to come
   SmallVector<Tensor, 1> gradients;  ///< the engine's: those that are in
 };
 
 inline void retain(Node* node) { ++node->references; }
+
+/// One run of the engine (torch/csrc/autograd/graph_task.h).
+struct GraphTask {
+  Node* node = nullptr;                                ///< that runs now (_current_autograd_node)
+  std::vector<std::function<void()>> final_callbacks;  ///< queue_callback: when all nodes have run
+};
 
 /// Records one operator while it runs: makes the node if any input wants a gradient (and grad mode is on), saves what
 /// backward needs, ties the outputs. Saves come before the outputs are allocated, as in PyTorch's generated code,
@@ -137,8 +144,12 @@ class Record {
 
   /// Holds an input (or any other tensor) for backward.
   void save(const Tensor& tensor);
+  /// The same where another order than that of the slots is the generated code's, which goes by name, inputs first:
+  /// hooks see it.
+  void save(const Tensor& tensor, unsigned slot);
   /// Holds a result for backward: only its storage, or graph and tensor would hold each other.
   void save_output(const Tensor& tensor);
+  void save_output(const Tensor& tensor, unsigned slot);
   /// Leaves a slot empty, so that the slots after it keep their places.
   void skip();
 

@@ -129,7 +129,9 @@ Tensor empty_like(Op op, const Tensor& like, DType dtype) {
 Tensor empty_like(Op op, const Tensor& like) { return empty_like(op, like, like.dtype()); }
 
 Tensor alias(const Tensor& tensor, const Shape& sizes, const Shape& strides) {
-  return make(tensor.context(), tensor->storage, sizes, strides, tensor.dtype());
+  Tensor result = make(tensor.context(), tensor->storage, sizes, strides, tensor.dtype());
+  result->storage_offset = tensor->storage_offset;
+  return result;
 }
 
 // A non-differentiable view: unlike the others it does not hold its base
@@ -137,6 +139,7 @@ Tensor alias(const Tensor& tensor, const Shape& sizes, const Shape& strides) {
 Tensor detach(const Tensor& tensor) { return alias(tensor, tensor.sizes(), tensor.strides()); }
 
 void set_data(const Tensor& tensor, const Storage& source) {
+  tensor->storage_offset = 0;
   retain(source.get());
   release(std::exchange(tensor->storage, source.get()));
 }
@@ -149,6 +152,7 @@ void replace_data(const Tensor& tensor, const Tensor& data) {
   tensor->sizes = data->sizes;
   tensor->strides = data->strides;
   tensor->dtype = data->dtype;
+  tensor->storage_offset = data->storage_offset;
 }
 
 Tensor on_storage(const Storage& storage, const Shape& sizes, const Shape& strides, DType dtype) {

@@ -83,6 +83,7 @@ struct TensorImpl {
   bool takes_any_grad = false;      ///< a leaf's: `grad_dtype = None` was set, its gradient stays as it comes
   std::uint32_t index = kNever;     ///< of a parameter: what its strategy calls it (DeepSpeed's ds_id); kNever: nothing
   std::optional<DType> grad_dtype;  ///< a leaf's: what its gradient is cast to; none: its own
+  std::int64_t storage_offset = 0;  ///< in elements
   Shape sizes, strides;
 };
 

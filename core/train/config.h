@@ -160,6 +160,7 @@ struct LoopConfig {
   std::string loss_type;                          ///< "": the trainer's own
   bool disable_dropout = true;                    ///< of the trainers of preferences; of adapters too
   bool precompute_ref_log_probs = false;          ///< the reference was asked before the run
+  bool activation_offloading = false;             ///< what is saved for backward goes to the host
 
   std::optional<double> center_rewards_coefficient;  ///< RewardConfig's
 

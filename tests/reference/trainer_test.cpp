@@ -102,6 +102,10 @@ TEST_CASE("Steps with noise on the embeddings are the real ones' to the byte", "
   check_cases("neftune.jsonl", 17);
 }
 
+TEST_CASE("Steps with activation_offloading are the real ones' to the byte", "[reference][trainer]") {
+  check_cases("activation_offloading.jsonl", 51);
+}
+
 TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
   check_cases("sft_older.jsonl", 23);
 }
@@ -139,7 +143,7 @@ TEST_CASE("A trainer's job is the same when it was written and read again", "[re
   for (const char* file :
        {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "deepspeed.jsonl", "sft.jsonl", "dpo.jsonl", "kto.jsonl",
         "orpo.jsonl", "reward.jsonl", "classification.jsonl", "fsdp.jsonl", "qlora.jsonl", "adapters.jsonl",
-        "optimizers.jsonl", "sft_older.jsonl", "vision.jsonl", "neftune.jsonl"})
+        "optimizers.jsonl", "sft_older.jsonl", "vision.jsonl", "neftune.jsonl", "activation_offloading.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

@@ -363,6 +363,13 @@ void read_llamafactory(Context& context, Keys& keys) {
   take_training_arguments(context, keys);
   if (tuning == "lora" && !keys.has("ddp_find_unused_parameters") && context.launch.is_of_several())
     keys.take("ddp_find_unused_parameters", "/training/loop/args/ddp_find_unused_parameters", false);
+  // They change videos alone, and the project's datasets that have some say so (data/dataset_info.json:
+  // mllm_video_demo, mllm_video_audio_demo).
+  const std::vector<std::string> datasets = keys.names("dataset");
+  if (!datasets.empty() && std::none_of(datasets.begin(), datasets.end(), [](const std::string& name) {
+        return name.find("video") != std::string::npos;
+      }))
+    for (const char* key : {"video_max_pixels", "video_maxlen", "video_fps"}) keys.ignore(key);
   const bool is_qwen_vl = parts && std::string_view(parts->model_type).find("_vl") != std::string_view::npos;
   for (const char* key : {"image_max_pixels", "image_min_pixels"}) {
     if (is_qwen_vl)

@@ -45,6 +45,7 @@ constexpr Key kTrlKeys[] = {
     {"packing_strategy", "\"bfd\"", kConfigSource, ""},
     {"eval_packing", "", kConfigSource, ""},
     {"padding_free", "false", kConfigSource, ""},
+    {"activation_offloading", "false", kConfigSource, ""},
     {"pad_to_multiple_of", "\"auto\"", kConfigSource, ""},
     {"completion_only_loss", "", kConfigSource, ""},
     {"assistant_only_loss", "false", kConfigSource, ""},
@@ -60,7 +61,6 @@ constexpr Key kTrlKeys[] = {
 };
 
 constexpr Gap kTrlGaps[] = {
-    {"activation_offloading", "", Effect::less, "what is saved for backward lies in host memory"},
     {"ld_alpha", "", Effect::more, "log-probabilities of each token twice"},
     {"use_weighting", "", Effect::more, "log-probabilities of all classes for the weights of samples"},
     {"generate_during_eval", "", Effect::more, "answers are generated before an evaluation"},
@@ -187,10 +187,10 @@ void read_trl(Context& context, Keys& keys, const std::string& program) {
   if (!most.is_number_integer())
     context.ledger.missing.push_back({"value", "max_length", keys.file(), "max_length",
                                       "samples are not cut: say how long the longest is (data.sequence_length)"});
-  for (const char* key :
-       {"packing", "packing_strategy", "eval_packing", "padding_free", "pad_to_multiple_of", "completion_only_loss",
-        "assistant_only_loss", "loss_type", "model_init_kwargs", "router_aux_loss_coef", "chat_template_path",
-        "disable_dropout", "precompute_ref_log_probs", "f_divergence_type", "center_rewards_coefficient"})
+  for (const char* key : {"packing", "packing_strategy", "eval_packing", "padding_free", "pad_to_multiple_of",
+                          "completion_only_loss", "activation_offloading", "assistant_only_loss", "loss_type",
+                          "model_init_kwargs", "router_aux_loss_coef", "chat_template_path", "disable_dropout",
+                          "precompute_ref_log_probs", "f_divergence_type", "center_rewards_coefficient"})
     keys.take_given(key, std::string(kTrlArgs) + key);
 }
 

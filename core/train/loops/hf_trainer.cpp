@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "ops/ops.h"
@@ -45,7 +46,8 @@ HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy,
       training_(training),
       data_(data),
       micro_batches_(micro_batches),
-      evaluation_(evaluation) {}
+      evaluation_(evaluation),
+      offload_activations_(new OffloadActivations(context)) {}
 
 void HfTrainer::train() {
   if (args_.neftune_noise_alpha && !model_.activate_neftune()) {
@@ -76,6 +78,7 @@ void HfTrainer::train() {
     }
   }
   context_.finish();
+  offload_activations_->let_go();  // what it holds may hold it
 }
 
 const DataConfig& HfTrainer::micro_batch(int step, std::size_t i) const {
@@ -136,6 +139,8 @@ void HfTrainer::run_step(int step) {
 
 void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last) {
   is_last_ = is_last;
+  std::optional<OffloadRegion> offloading;
+  if (args_.activation_offloading) offloading.emplace(context_, *offload_activations_);
   Tensor loss = compute_loss(inputs, num_items_in_batch_, nullptr);
   if (refused()) return;
   if (!loss.requires_grad()) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "autograd/offload_activations.h"
 #include "models/model.h"
 #include "train/objectives/fused_lm_head.h"
 #include "train/objectives/objective.h"
@@ -68,6 +69,7 @@ class HfTrainer {
   const std::vector<DataConfig>& micro_batches_;  ///< of all steps; empty: full ones
   const std::vector<DataConfig>& evaluation_;     ///< the batches of an evaluation; empty: there is none
 
+  const Handle<OffloadActivations> offload_activations_;
   std::vector<ModelInputs> batch_samples_;
   ModelInputs inputs_;
   Tensor num_items_in_batch_, tr_loss_, tr_loss_step_;
