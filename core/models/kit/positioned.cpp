@@ -12,6 +12,10 @@ PositionedLM::PositionedLM(Context& context, const TextConfig& config, const Dat
   is_causal_lm = true;
 }
 
+PositionedLM::PositionedLM(Context& context, const char* class_name, const DataConfig& data,
+                           const ModelOptions& options)
+    : LanguageModel(context, class_name, Modality::none, data, options) {}
+
 void PositionedLM::begin_decoder(const Builder& decoder, const TextConfig& config, const ModelOptions& options) {
   language_model_.module = decoder.module;
   language_model_.checkpointing = options.checkpointing;
@@ -37,6 +41,11 @@ ModelOutputs PositionedLM::forward(const ModelInputs& inputs) {
                                                      : decode(embed(inputs.input_ids), given));
   }
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+}
+
+Tensor PositionedLM::run_text_decoder(const Tensor& inputs_embeds, const MaskArguments& given) const {
+  ModuleCall call(context_, language_model_.module);
+  return call.result(decode(inputs_embeds, given));
 }
 
 Tensor PositionedLM::causal_mask(const Tensor& inputs_embeds, const MaskArguments& given) const {

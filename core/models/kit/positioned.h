@@ -18,6 +18,8 @@ class PositionedLM : public LanguageModel {
 
  protected:
   PositionedLM(Context& context, const TextConfig& config, const DataConfig& data, const ModelOptions& options);
+  /// Of a class that holds such a model.
+  PositionedLM(Context& context, const char* class_name, const DataConfig& data, const ModelOptions& options);
 
   /// What the decoder's constructor begins with; its modules follow, made by the family in its class's order.
   void begin_decoder(const Builder& decoder, const TextConfig& config, const ModelOptions& options);
@@ -25,6 +27,8 @@ class PositionedLM : public LanguageModel {
   void make_layers(const Builder& decoder, const char* name, const TextConfig& config,
                    const std::function<std::unique_ptr<DecoderLayer>(const Builder& layer)>& make_layer);
 
+  /// The decoder as a module that is called.
+  Tensor run_text_decoder(const Tensor& inputs_embeds, const MaskArguments& given) const;
   /// The decoder's forward.
   virtual Tensor decode(const Tensor& inputs_embeds, const MaskArguments& given) const = 0;
   /// For it. `given.position_ids` as its class hands them to create_causal_mask.

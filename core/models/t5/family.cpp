@@ -9,11 +9,8 @@ namespace oometer {
 
 namespace {
 
-constexpr T5ClassNames kT5{"T5ForConditionalGeneration", "T5Stack",     "T5Block",   "T5LayerSelfAttention",
-                           "T5LayerCrossAttention",      "T5Attention", "T5LayerFF", "T5DenseActDense",
-                           "T5DenseGatedActDense",       "T5LayerNorm"};
-constexpr ModelClass kClasses[] = {{"t5", kT5.generation}};
-constexpr const char* kBlocks[] = {kT5.block};
+constexpr ModelClass kClasses[] = {{"t5", kT5ClassNames.generation}};
+constexpr const char* kBlocks[] = {kT5ClassNames.block};
 
 }  // namespace
 
@@ -81,7 +78,7 @@ double largest_tensor_of_t5(const FamilyConfig& config, const DataConfig& data) 
 }
 
 namespace family {
-extern const Family t5 = t5_family<kT5>(kClasses, kBlocks);
+extern const Family t5 = t5_family<kT5ClassNames>(kClasses, kBlocks);
 }  // namespace family
 
 }  // namespace oometer

@@ -16,7 +16,8 @@
 
 namespace oometer {
 
-namespace {
+/// What Parts of T5LanguageModel is made of.
+namespace t5 {
 
 /// T5LayerNorm.forward: the cast is to the weight's type.
 Tensor t5_layer_norm(const Norm& norm, const Tensor& argument) {
@@ -299,13 +300,18 @@ struct T5Stack {
     final_layer_norm = make_norm(builder, "final_layer_norm", c);
   }
 
-  /// `source`: the mask of what the encoder reads. `cache`: what a decoder has kept, with the outputs.
-  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, const MaskArguments& source,
-                    TensorList& cache) const {
+  Tensor embed(const Tensor& input_ids) const {
+    return embed_tokens(input_ids,
+                        [&](Tensor& output) { require_input_grad(checkpointing, output, embed_tokens.module); });
+  }
+
+  /// `embedded`: in place of input_ids, if it is not null. `source`: the mask of what the encoder reads. `cache`: what
+  /// a decoder has kept, with the outputs.
+  Tensor operator()(const Tensor& input_ids, const Tensor& embedded, const Tensor& encoder_hidden_states,
+                    const MaskArguments& source, TensorList& cache) const {
     Context& context = input_ids.context();
     ModuleCall call(context, module);
-    const Tensor inputs_embeds = embed_tokens(
-        input_ids, [&](Tensor& output) { require_input_grad(checkpointing, output, embed_tokens.module); });
+    const Tensor inputs_embeds = embedded ? call.keyword(embedded) : embed(input_ids);
     T5Shared shared;
     shared.encoder_hidden_states = encoder_hidden_states;
     if (is_decoder) {
@@ -352,75 +358,104 @@ struct T5Stack {
   ModuleId module = 0;
 };
 
-class T5ForConditionalGeneration : public EncoderModel {
+}  // namespace t5
+
+namespace {
+
+class T5ForConditionalGeneration : public T5LanguageModel {
  public:
   T5ForConditionalGeneration(Context& context, const T5Config& c, const DataConfig& data, const ModelOptions& options)
-      : EncoderModel(context, c, data, options), scales_(c.scale_decoder_outputs) {
-    const Embedding shared(root_.child("shared", "Embedding"), c.vocab_size, c.hidden_size);
-    encoder_ = T5Stack(root_.child("encoder", c.names->stack), c, options, false);
-    decoder_ = T5Stack(root_.child("decoder", c.names->stack), c, options, true);
-    decoder_.blocks.first_block = encoder_.layers.size();
-    lm_head_ = Linear(root_.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, false);
-    tie_weight(encoder_.embed_tokens.weight, encoder_.embed_tokens.module, shared.weight);
-    tie_weight(decoder_.embed_tokens.weight, decoder_.embed_tokens.module, shared.weight);
-    if (c.tie_word_embeddings) tie_weight(lm_head_.weight, lm_head_.module, shared.weight);
-    is_half_ = options.dtype == DType::float16;
-    has_adapters_ = options.wrapping != nullptr;
-    is_reentrant_ = options.checkpointing.mode == CheckpointMode::reentrant;
-    has_segments_ = !options.checkpointing.segments.empty() || options.checkpointing.every != 1;
+      : T5LanguageModel(context, c, data, options) {
+    make_t5(root_, c, options);
   }
 
-  ModelOutputs forward(const ModelInputs& inputs) override {
-    if (is_half_)
-      context_.refusal =
-          Error{"not-modelled", "/training/precision",
-                "found float16, in which blocks clamp what is infinite; this is not supported yet: expected bfloat16"};
-    if (is_reentrant_ || has_segments_)
-      context_.refusal =
-          Error{"not-modelled", "/training/activation_checkpointing",
-                is_reentrant_ ? "found \"reentrant\", which is not supported yet with decoders that see an encoder's "
-                                "states; expected \"non-reentrant\""
-                              : "found checkpoints of some blocks, which are not supported yet with a decoder that "
-                                "keeps a cache; expected \"non-reentrant\""};
-    if (has_adapters_ && encoder_.checkpointing.mode != CheckpointMode::none && context_.modules)
-      context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
-                               "found checkpoints of blocks with adapters and ZeRO-3, which are not supported yet "
-                               "together; expected \"none\""};
-    TensorList cache;
-    const MaskArguments source{{}, inputs.attention_mask, inputs.rows};
-    Tensor encoder_states = encoder_(inputs.input_ids, {}, source, cache);
-    const Tensor decoder_input_ids = inputs.labels ? shift_right(inputs.labels) : inputs.input_ids;
-    const Tensor decoder_states = decoder_(decoder_input_ids, encoder_states, source, cache);
-    Tensor sequence_output = decoder_states;
-    if (scales_) sequence_output = mul_scalar(sequence_output);
-    ModelOutputs outputs = outputs_of(lm_head_(sequence_output), inputs);
-    outputs.others.push_back(std::move(encoder_states));
-    // accelerate makes no float32 of a cache (convert_outputs_to_fp32), whose keys and values are kept for backward,
-    // too.
-    if (!context_.autocast.enabled)
-      for (std::size_t i = 0; i < cache.size(); ++i) outputs.others.push_back(cache[i]);
-    else if (!context_.training)
-      context_.refusal = Error{"not-modelled", "/training/loop",
-                               "found an evaluation under autocast of a model that hands its cache back, which is not "
-                               "supported yet: leave one of them out"};
-    return outputs;
-  }
-
- private:
-  Tensor shift_right(const Tensor& labels) const {
-    const Shape tokens = labels.sizes();
-    Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
-    { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
-    const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
-    return shifted_input_ids;
-  }
-
-  T5Stack encoder_, decoder_;
-  Linear lm_head_;
-  bool scales_, is_half_ = false, is_reentrant_ = false, has_segments_ = false, has_adapters_ = false;
+  ModelOutputs forward(const ModelInputs& inputs) override { return run_t5({}, inputs); }
 };
 
 }  // namespace
+
+struct T5LanguageModel::Parts {
+  Embedding shared;
+  t5::T5Stack encoder, decoder;
+  Linear lm_head;
+  bool scales = false, is_half = false, is_reentrant = false, has_segments = false, has_adapters = false;
+};
+
+T5LanguageModel::T5LanguageModel(Context& context, const T5Config& c, const DataConfig& data,
+                                 const ModelOptions& options)
+    : EncoderModel(context, c, data, options), parts_(std::make_unique<Parts>()) {
+  parts_->scales = c.scale_decoder_outputs;
+  parts_->is_half = options.dtype == DType::float16;
+  parts_->has_adapters = options.wrapping != nullptr;
+  parts_->is_reentrant = options.checkpointing.mode == CheckpointMode::reentrant;
+  parts_->has_segments = !options.checkpointing.segments.empty() || options.checkpointing.every != 1;
+}
+
+T5LanguageModel::~T5LanguageModel() = default;
+
+void T5LanguageModel::make_t5(const Builder& generation, const T5Config& c, const ModelOptions& options,
+                              std::size_t first_block) {
+  Parts& p = *parts_;
+  p.shared = Embedding(generation.child("shared", "Embedding"), c.vocab_size, c.hidden_size);
+  p.encoder = t5::T5Stack(generation.child("encoder", c.names->stack), c, options, false);
+  p.decoder = t5::T5Stack(generation.child("decoder", c.names->stack), c, options, true);
+  p.encoder.blocks.first_block = first_block;
+  p.decoder.blocks.first_block = first_block + p.encoder.layers.size();
+  p.lm_head = Linear(generation.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, false);
+  tie_weight(p.encoder.embed_tokens.weight, p.encoder.embed_tokens.module, p.shared.weight);
+  tie_weight(p.decoder.embed_tokens.weight, p.decoder.embed_tokens.module, p.shared.weight);
+  if (c.tie_word_embeddings) tie_weight(p.lm_head.weight, p.lm_head.module, p.shared.weight);
+}
+
+Tensor T5LanguageModel::embed_shared(const Tensor& input_ids) const {
+  const CheckpointingConfig& checkpointing = parts_->encoder.checkpointing;
+  return parts_->shared(input_ids,
+                        [&](Tensor& output) { require_input_grad(checkpointing, output, parts_->shared.module); });
+}
+
+ModelOutputs T5LanguageModel::run_t5(const Tensor& inputs_embeds, const ModelInputs& inputs) {
+  if (parts_->is_half)
+    context_.refusal =
+        Error{"not-modelled", "/training/precision",
+              "found float16, in which blocks clamp what is infinite; this is not supported yet: expected bfloat16"};
+  if (parts_->is_reentrant || parts_->has_segments)
+    context_.refusal = Error{
+        "not-modelled", "/training/activation_checkpointing",
+        parts_->is_reentrant ? "found \"reentrant\", which is not supported yet with decoders that see an encoder's "
+                               "states; expected \"non-reentrant\""
+                             : "found checkpoints of some blocks, which are not supported yet with a decoder that "
+                               "keeps a cache; expected \"non-reentrant\""};
+  if (parts_->has_adapters && parts_->encoder.checkpointing.mode != CheckpointMode::none && context_.modules)
+    context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
+                             "found checkpoints of blocks with adapters and ZeRO-3, which are not supported yet "
+                             "together; expected \"none\""};
+  TensorList cache;
+  const MaskArguments source{{}, inputs.attention_mask, inputs.rows};
+  Tensor encoder_states = parts_->encoder(inputs.input_ids, inputs_embeds, {}, source, cache);
+  const Tensor decoder_input_ids = inputs.labels ? shift_right(inputs.labels) : inputs.input_ids;
+  const Tensor decoder_states = parts_->decoder(decoder_input_ids, {}, encoder_states, source, cache);
+  Tensor sequence_output = decoder_states;
+  if (parts_->scales) sequence_output = mul_scalar(sequence_output);
+  ModelOutputs outputs = outputs_of(parts_->lm_head(sequence_output), inputs);
+  outputs.others.push_back(std::move(encoder_states));
+  // accelerate makes no float32 of a cache (convert_outputs_to_fp32), whose keys and values are kept for backward,
+  // too.
+  if (!context_.autocast.enabled)
+    for (std::size_t i = 0; i < cache.size(); ++i) outputs.others.push_back(cache[i]);
+  else if (!context_.training)
+    context_.refusal = Error{"not-modelled", "/training/loop",
+                             "found an evaluation under autocast of a model that hands its cache back, which is not "
+                             "supported yet: leave one of them out"};
+  return outputs;
+}
+
+Tensor T5LanguageModel::shift_right(const Tensor& labels) const {
+  const Shape tokens = labels.sizes();
+  Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
+  { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
+  const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
+  return shifted_input_ids;
+}
 
 std::unique_ptr<Model> build_t5(Context& context, const FamilyConfig& config, const DataConfig& data,
                                 const ModelOptions& options) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,6 +27,11 @@ struct T5ClassNames {
   bool operator==(const T5ClassNames&) const = default;
 };
 
+inline constexpr T5ClassNames kT5ClassNames{
+    "T5ForConditionalGeneration", "T5Stack",     "T5Block",   "T5LayerSelfAttention",
+    "T5LayerCrossAttention",      "T5Attention", "T5LayerFF", "T5DenseActDense",
+    "T5DenseGatedActDense",       "T5LayerNorm"};
+
 /// class T5Config: the fields that decide memory. What EncoderConfig calls num_hidden_layers is the encoder's.
 struct T5Config : EncoderConfig {
   const T5ClassNames* names = nullptr;
@@ -35,6 +41,28 @@ struct T5Config : EncoderConfig {
 
   std::int64_t inner_dim() const { return num_attention_heads * d_kv; }
   bool operator==(const T5Config&) const = default;
+};
+
+/// T5ForConditionalGeneration's modules and forward: of the class itself, and of those that hold one.
+class T5LanguageModel : public EncoderModel {
+ public:
+  ~T5LanguageModel() override;
+
+ protected:
+  /// `config.class_name`: of the class that holds it.
+  T5LanguageModel(Context& context, const T5Config& config, const DataConfig& data, const ModelOptions& options);
+  void make_t5(const Builder& generation, const T5Config& config, const ModelOptions& options,
+               std::size_t first_block = 0);
+  /// get_input_embeddings()(input_ids)
+  Tensor embed_shared(const Tensor& input_ids) const;
+  /// `inputs_embeds`: in place of input_ids; null: not passed.
+  ModelOutputs run_t5(const Tensor& inputs_embeds, const ModelInputs& inputs);
+
+ private:
+  Tensor shift_right(const Tensor& labels) const;
+
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 FamilyConfig read_t5_config(ConfigReader& reader, const T5ClassNames& names);
