@@ -27,6 +27,7 @@ FOLDERS = {
     "inkling_text": "inkling",
     "qwen4_exp_text": "qwen4_exp",
     "modernbert-decoder": "modernbert_decoder",
+    "blip-2": "blip_2",
     "clip_vision_model": "clip",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",

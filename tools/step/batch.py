@@ -308,6 +308,12 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     elif kind in ("gemma4", "gemma4_unified"):
         if images:
             out |= gemma4_inputs(config, data, dtype)
+    elif kind in ("blip-2", "instructblip"):
+        side = [vision.get("image_size", 224)] * 2
+        out["pixel_values"] = tensor([images, 3, *side], dtype)
+        if kind == "instructblip":  # InstructBlipProcessor: the text once more, in tokens of the Q-Former's own
+            text = [batch, max(sequence - config.get("num_query_tokens", 32), 1)]
+            out |= {"qformer_input_ids": tensor(text), "qformer_attention_mask": tensor(text)}
     elif kind == "paligemma":
         side = [vision.get("image_size", 224)] * 2
         out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
