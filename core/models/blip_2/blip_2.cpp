@@ -130,11 +130,14 @@ class Blip2Decoder : public Text {
   Blip2Decoder(Context& context, const Blip2Config& c, const DataConfig& data, const ModelOptions& options)
       : Text(context, c.family->conditional_generation, data, options),
         slices_logits_(c.family->slices_logits),
+        requires_input_grads_(options.checkpointing.input_require_grads),
         parts_(this->root_, c, options) {
     const auto& text = std::get<TextConfig>(c.text);
     this->make_causal_lm(this->root_.child("language_model", text.names->causal_lm, Modality::language), text, options);
     this->language_model_.blocks.first_block = parts_.vision_model.layers.size() + parts_.qformer.layers.size();
   }
+
+  bool activate_neftune() override { return false; }
 
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     this->data_.images_per_sample = images_per_sample;
@@ -144,7 +147,8 @@ class Blip2Decoder : public Text {
   ModelOutputs forward(const ModelInputs& inputs) override {
     ModelOutputs outputs;
     const Blip2Images images = parts_.image_features(inputs);
-    Tensor text = this->language_model_.embed(inputs.input_ids);
+    Tensor text = requires_input_grads_ ? this->language_model_.embed(inputs.input_ids)
+                                        : this->language_model_.embed_tokens(inputs.input_ids);
     Tensor attention_mask = inputs.attention_mask;
     if (!attention_mask) attention_mask = empty(this->context_, Op::ones_like, inputs.input_ids.sizes(), DType::int64);
     const Blip2Merged merged(inputs.input_ids, text, images.features);
@@ -169,6 +173,8 @@ class Blip2Decoder : public Text {
   void complete(ModelInputs& batch) override { make_images(batch, this->data_.images_per_sample); }
 
   bool slices_logits_;
+  /// Its main input is pixels, so that checkpointing alone makes no embeddings want gradients; adapters do.
+  bool requires_input_grads_;
   Blip2Parts parts_;
 };
 
@@ -319,7 +325,7 @@ Tensor Blip2VisionModel::embed(const Tensor& pixel_values) const {
     const Tensor positions = to(embeddings.position_embedding, target_dtype);
     output = add(output, positions);
   }
-  require_input_grad(checkpointing, output, embeddings.module);
+  if (checkpointing.input_require_grads) require_input_grad(checkpointing, output, embeddings.module);
   return call.result(output);
 }
 

@@ -140,8 +140,10 @@ QFormerEmbeddings::QFormerEmbeddings(const Builder& builder, const QFormerConfig
 Tensor QFormerEmbeddings::operator()(const Tensor& input_ids, const Tensor& query_embeds) const {
   ModuleCall call(input_ids.context(), module);
   const Tensor positions = clone(slice(position_ids, 1, 0, input_ids.size(1)));
-  Tensor embeddings = word_embeddings(
-      input_ids, [&](Tensor& output) { require_input_grad(checkpointing, output, word_embeddings.module); });
+  // The main input of the class around it is pixels: checkpointing alone does not ask for gradients here.
+  Tensor embeddings = word_embeddings(input_ids, [&](Tensor& output) {
+    if (checkpointing.input_require_grads) require_input_grad(checkpointing, output, word_embeddings.module);
+  });
   const Tensor its_position_embeddings = position_embeddings(positions);
   embeddings = add(embeddings, its_position_embeddings);
   embeddings = cat({query_embeds, embeddings}, 1);

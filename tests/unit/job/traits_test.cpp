@@ -89,7 +89,11 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
         if (traits["text"] == true && traits["class"] != "CLIPModel" && traits["class"] != "SiglipModel" &&
             traits["class"] != "Siglip2Model") {
           const bool hears = !stands(traits["without"], "/data/audios_per_sample");
-          const int most = traits["class"] == "PerceptionLMForConditionalGeneration" ? 10'000 : 4000;  // 37 tiles
+          const bool reads_little = traits["class"] == "Blip2ForConditionalGeneration" ||
+                                    traits["class"] == "InstructBlipForConditionalGeneration";
+          const int most = traits["class"] == "PerceptionLMForConditionalGeneration" ? 10'000  // 37 tiles
+                           : reads_little                                            ? 128
+                                                                                     : 4000;
           const int many = taken && value == "paged" ? 900 : most;
           job["data"]["sequence_length"] = traits["images"] == true || hears ? many : 64;
           if (probe.infers && !stands(traits["without"], "/inference/new_tokens")) job["inference"]["new_tokens"] = 16;
