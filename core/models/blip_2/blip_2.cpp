@@ -133,7 +133,9 @@ class Blip2Decoder : public Text {
         requires_input_grads_(options.checkpointing.input_require_grads),
         parts_(this->root_, c, options) {
     const auto& text = std::get<TextConfig>(c.text);
-    this->make_causal_lm(this->root_.child("language_model", text.names->causal_lm, Modality::language), text, options);
+    const Builder causal_lm = this->root_.child("language_model", text.names->causal_lm, Modality::language);
+    causal_lm_ = causal_lm.module;
+    this->make_causal_lm(causal_lm, text, options);
     this->language_model_.blocks.first_block = parts_.vision_model.layers.size() + parts_.qformer.layers.size();
   }
 
@@ -155,6 +157,7 @@ class Blip2Decoder : public Text {
     text.reset();
     Tensor logits;
     {
+      const ModuleScope scope(this->context_, causal_lm_);
       const Tensor hidden_states = this->run_text_decoder(merged.inputs_embeds, {{}, attention_mask, inputs.rows});
       logits = this->lm_head_(hidden_states);
     }
@@ -175,6 +178,7 @@ class Blip2Decoder : public Text {
   bool slices_logits_;
   /// Its main input is pixels, so that checkpointing alone makes no embeddings want gradients; adapters do.
   bool requires_input_grads_;
+  ModuleId causal_lm_ = 0;
   Blip2Parts parts_;
 };
 
@@ -190,8 +194,9 @@ class Blip2T5 : public T5LanguageModel {
   Blip2T5(Context& context, const Blip2Config& c, const DataConfig& data, const ModelOptions& options)
       : T5LanguageModel(context, held_t5(c), data, options), dtype_(options.dtype), parts_(root_, c, options) {
     const T5Config& text = *c.encoder_decoder();
-    make_t5(root_.child("language_model", text.class_name, Modality::language), text, options,
-            parts_.vision_model.layers.size() + parts_.qformer.layers.size());
+    const Builder generation = root_.child("language_model", text.class_name, Modality::language);
+    generation_ = generation.module;
+    make_t5(generation, text, options, parts_.vision_model.layers.size() + parts_.qformer.layers.size());
   }
 
   ModelInputs make_inputs(bool with_labels) override {
@@ -213,7 +218,11 @@ class Blip2T5 : public T5LanguageModel {
       masked.attention_mask = empty(context_, Op::ones_like, inputs.input_ids.sizes(), DType::int64);
     const Blip2Merged merged(inputs.input_ids, text, images.features);
     text.reset();
-    ModelOutputs its = run_t5(merged.inputs_embeds, masked);
+    ModelOutputs its;
+    {
+      const ModuleScope scope(context_, generation_);
+      its = run_t5(merged.inputs_embeds, masked);
+    }
     ModelOutputs outputs;
     outputs.loss = its.loss;
     outputs.others.push_back(its.others.front());
@@ -224,6 +233,7 @@ class Blip2T5 : public T5LanguageModel {
 
  private:
   DType dtype_;
+  ModuleId generation_ = 0;
   Blip2Parts parts_;
 };
 

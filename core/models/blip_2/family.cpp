@@ -35,7 +35,7 @@ std::unique_ptr<Model> build_blip2_family(Context& context, const FamilyConfig& 
 ModelTraits traits_of_blip2_family(const FamilyConfig& config) {
   const auto& c = config.as<Blip2Config>();
   ModelTraits t = traits_of_text(c);
-  t.set_parts("vision_model", "language_projection", "language_model");
+  t.set_parts("vision_model", "", "language_model");
   t.image_keys = {"image_size"};
   t.image_size = c.vision.image_size;
   t.cuts_images = true;  // the processor makes a square of any
