@@ -11,4 +11,7 @@ namespace oometer {
 inline constexpr std::array<std::string_view, 7> kOutputEmbeddings{
     "lm_head", "proj_out", "decoder", "vocab_projector", "generator_lm_head", "output_projection", "lm_head.out_proj"};
 
+/// Whether a layer of that name is one, where it stands: Whisper's is the model's own, Janus has another deeper in it.
+inline bool is_output_embeddings(std::string_view name, bool is_at_top) { return is_at_top || name != "proj_out"; }
+
 }  // namespace oometer

@@ -43,12 +43,14 @@ bool comes_before(std::string_view a, std::string_view b) {
 
 std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, const Shape& shape) {
   // replace_with_bnb_linear: no class derived from nn.Linear, as that of nn.MultiheadAttention's out_proj.
-  const std::string_view type = context_.log.modules[builder.module].type;
+  const ModuleRecord& record = context_.log.modules[builder.module];
+  const std::string_view type = record.type;
   if (type != "Linear" && type != "Conv1D") return nullptr;
   const std::string path = module_path(context_.log, builder.module);
   const std::vector<std::string> usual(kOutputEmbeddings.begin(), kOutputEmbeddings.end());  // get_keys_to_not_convert
+  const bool is_at_top = context_.log.is_root(record.parent) || config_.skip_modules;
   for (const std::string& name : config_.skip_modules.value_or(usual))
-    if (skips(path, name)) return nullptr;
+    if (skips(path, name) && is_output_embeddings(name, is_at_top)) return nullptr;
   const auto state = std::make_shared<QuantState>();
   state->shape = shape;
   state->dtype = builder.dtype;

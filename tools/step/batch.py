@@ -281,9 +281,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             tiles = tiles_of(data, side, lambda size: anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0]))
             out["pixel_values"] = tensor([images, max(tiles), vision.get("num_channels", 3), *side], dtype)
             out["image_sizes"] = {"cpu_values": sizes_of(data, side)}
-    elif kind in ("deepseek_vl", "ovis2", "got_ocr2"):  # their processors make a square of any image
+    elif kind in ("deepseek_vl", "ovis2", "got_ocr2", "janus"):  # their processors make a square of any image
         if images:
-            side = [vision.get("image_size", 1024 if kind == "got_ocr2" else 224)] * 2
+            side = [vision.get("image_size", {"got_ocr2": 1024, "janus": 384}.get(kind, 224))] * 2
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
     elif kind == "perception_lm":
         if images:
