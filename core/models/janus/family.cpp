@@ -93,7 +93,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = std::max(t.default_sequence_length, c.vision.num_patches());
   t.oldest_transformers = {5, 23, 0};
   t.allow({Feature::quantization});
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+  // accelerate wraps the VQ-VAE's blocks, too, which nothing runs
+  for (const Feature feature : {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
