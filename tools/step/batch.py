@@ -285,6 +285,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if images:
             side = [vision.get("image_size", {"got_ocr2": 1024, "janus": 384}.get(kind, 224))] * 2
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "florence2":
+        if images:
+            out["pixel_values"] = tensor([images, vision.get("in_channels", 3), *(data.get("image_size") or [768, 768])], dtype)
     elif kind == "perception_lm":
         if images:
             side = perception_side(vision)

@@ -15,6 +15,7 @@ CLASSES = {
     "llava_next": "LlavaNextForConditionalGeneration",
     "llava_next_video": "LlavaNextVideoForConditionalGeneration",
     "ovis2": "Ovis2ForConditionalGeneration",
+    "florence2": "Florence2ForConditionalGeneration",
     "janus": "JanusForConditionalGeneration",
     "deepseek_vl": "DeepseekVLForConditionalGeneration",
     "qwen2_vl": "Qwen2VLForConditionalGeneration",

@@ -202,8 +202,8 @@ struct BartStack {
     return embed_positions(given);
   }
 
-  /// BartLearnedPositionalEmbedding of tokens [b, s]: the decoder, which has made their positions, looks up one row.
-  /// `given`: these.
+  /// BartLearnedPositionalEmbedding of tokens [b, s], or of embeddings of as many: the decoder, which has made their
+  /// positions, looks up one row. `given`: these.
   Tensor positions(const Tensor& input_ids, const Tensor& given) const {
     Context& context = input_ids.context();
     const std::int64_t length = input_ids.size(1);
@@ -217,31 +217,36 @@ struct BartStack {
     return embed_positions(offset);
   }
 
-  /// `source`: the mask of what the encoder reads.
-  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, const MaskArguments& source) const {
-    Context& context = input_ids.context();
+  /// BartScaledWordEmbedding, and the hook that checkpointing puts behind it.
+  Tensor embed(const Embedding& table, const Tensor& input_ids) const {
+    Tensor embedded = table(input_ids);
+    const auto require_grad = [&](Tensor& output) { require_input_grad(checkpointing, output, table.module); };
+    const bool scales_behind = names->freezes_positions();  // others' embeddings are scaled by their module
+    if (scales_behind) require_grad(embedded);
+    Tensor inputs_embeds = mul_scalar(embedded);
+    if (!scales_behind) require_grad(inputs_embeds);
+    return inputs_embeds;
+  }
+
+  /// `source`: the mask of what the encoder reads. `given`: inputs_embeds, in place of input_ids.
+  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, const MaskArguments& source,
+                    const Tensor& given = {}) const {
+    Context& context = given ? given.context() : input_ids.context();
     ModuleCall call(context, module);
-    Tensor inputs_embeds;
-    {
-      Tensor embedded = embed_tokens(input_ids);
-      const auto require_grad = [&](Tensor& output) { require_input_grad(checkpointing, output, embed_tokens.module); };
-      const bool scales_behind = names->freezes_positions();  // others' embeddings are scaled by their module
-      if (scales_behind) require_grad(embedded);
-      inputs_embeds = mul_scalar(embedded);
-      if (!scales_behind) require_grad(inputs_embeds);
-    }
+    const Tensor inputs_embeds = given ? given : embed(embed_tokens, input_ids);
+    const Tensor& tokens = given ? given : input_ids;
     Tensor attended, attention_mask, encoder_attention_mask, position_ids;
     if (is_decoder) {
       if (names->variant != BartVariant::m2m_100) {
-        position_ids = empty(context, Op::arange, {input_ids.size(1)}, DType::int64);
-        position_ids = empty(context, Op::add, {input_ids.size(1)}, DType::int64);
+        position_ids = empty(context, Op::arange, {tokens.size(1)}, DType::int64);
+        position_ids = empty(context, Op::add, {tokens.size(1)}, DType::int64);
       }
-      attended = empty(context, Op::ones_like, input_ids.sizes(), DType::float32);
+      attended = empty(context, Op::ones_like, tokens.sizes(), DType::float32);
       attention_mask = create_causal_mask(inputs_embeds, {{}, attended}, masked);
       if (names->variant == BartVariant::m2m_100) attended.reset();  // one name for both
       encoder_attention_mask = create_cross_mask(inputs_embeds, encoder_hidden_states, source, masked);
     }
-    const Tensor embed_pos = positions(input_ids, position_ids);
+    const Tensor embed_pos = positions(tokens, position_ids);
     // One name in BART, but in mBART's and Marian's decoder the positions' is that of their embeddings.
     if (names->variant == BartVariant::bart)
       attended.reset();
@@ -304,7 +309,7 @@ class BartForConditionalGeneration : public EncoderModel {
       refuse("/training/activation_checkpointing",
              "found \"reentrant\", which is not supported yet with decoders that see an encoder's states; expected "
              "\"non-reentrant\"");
-    const Tensor decoder_input_ids = inputs.labels ? shift_tokens_right(inputs.labels) : inputs.input_ids;
+    const Tensor decoder_input_ids = inputs.labels ? shifted(inputs.labels) : inputs.input_ids;
     const MaskArguments source{{}, inputs.attention_mask, inputs.rows};
     if (encoder_.masked == MaskedBy::flash_attention && inputs.rows->are_padded(inputs.input_ids.size(1)))
       refuse("/data/lengths",
@@ -325,17 +330,12 @@ class BartForConditionalGeneration : public EncoderModel {
  private:
   void refuse(const char* pointer, const char* message) { context_.refusal = Error{"not-modelled", pointer, message}; }
 
-  Tensor shift_tokens_right(const Tensor& labels) const {
+  Tensor shifted(const Tensor& labels) const {
+    if (variant_ != BartVariant::mbart) return shift_tokens_right(labels);
     const Shape tokens = labels.sizes(), behind{tokens[0], tokens[1] - 1}, rows{tokens[0]};
     const auto made = [&](Op op, const Shape& sizes, DType dtype = DType::int64) {
       return empty(context_, op, sizes, dtype);
     };
-    if (variant_ != BartVariant::mbart) {
-      Tensor shifted_input_ids = made(Op::zeros, tokens);
-      { const Tensor kept = made(Op::clone, behind); }
-      const Tensor is_ignored = made(Op::eq, tokens, DType::boolean);
-      return shifted_input_ids;
-    }
     Tensor prev_output_tokens = made(Op::clone, tokens), index_of_eos, decoder_start_tokens;
     { const Tensor is_ignored = made(Op::eq, tokens, DType::boolean); }
     {
@@ -360,7 +360,46 @@ class BartForConditionalGeneration : public EncoderModel {
   Linear lm_head_;
 };
 
+class OwnBartInside : public BartInside {
+ public:
+  OwnBartInside(const Builder& model, const BartConfig& c, const ModelOptions& options) {
+    shared = Embedding(model.child("shared", c.names->embedding), c.vocab_size, c.hidden_size);
+    encoder_ = BartStack(model.child("encoder", c.names->encoder), c, options, false);
+    decoder_ = BartStack(model.child("decoder", c.names->decoder), c, options, true);
+    decoder_.blocks.first_block = encoder_.layers.size();
+  }
+
+  Tensor embed(const Tensor& input_ids) const override { return encoder_.embed(shared, input_ids); }
+  Tensor encode(const Tensor& inputs_embeds, const MaskArguments& source) const override {
+    return encoder_({}, {}, source, inputs_embeds);
+  }
+  Tensor decode(const Tensor& input_ids, const Tensor& encoder_hidden_states,
+                const MaskArguments& source) const override {
+    return decoder_(input_ids, encoder_hidden_states, source);
+  }
+  std::vector<Embedding*> tied() override { return {&decoder_.embed_tokens, &encoder_.embed_tokens}; }
+
+ private:
+  BartStack encoder_, decoder_;
+};
+
 }  // namespace
+
+Tensor shift_tokens_right(const Tensor& labels) {
+  const Shape tokens = labels.sizes(), behind{tokens[0], tokens[1] - 1};
+  const auto made = [&](Op op, const Shape& sizes, DType dtype = DType::int64) {
+    return empty(labels.context(), op, sizes, dtype);
+  };
+  Tensor shifted_input_ids = made(Op::zeros, tokens);
+  { const Tensor kept = made(Op::clone, behind); }
+  const Tensor is_ignored = made(Op::eq, tokens, DType::boolean);
+  return shifted_input_ids;
+}
+
+std::unique_ptr<BartInside> make_bart_inside(const Builder& model, const BartConfig& config,
+                                             const ModelOptions& options) {
+  return std::make_unique<OwnBartInside>(model, config, options);
+}
 
 std::unique_ptr<Model> build_bart(Context& context, const FamilyConfig& config, const DataConfig& data,
                                   const ModelOptions& options) {

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "models/kit/encoder.h"
+#include "models/masking.h"
 
 /// transformers 5.23, models/bart/modeling_bart.py and the modeling files of mbart, marian, m2m_100 and pegasus:
 /// encoder and decoder. Names and order of steps are those files'.
@@ -49,6 +51,35 @@ std::unique_ptr<Model> build_bart(Context& context, const FamilyConfig& config, 
                                   const ModelOptions& options);
 ModelTraits bart_traits(const FamilyConfig& config);
 double largest_tensor_of_bart(const FamilyConfig& config, const DataConfig& data);
+
+inline constexpr BartClassNames kBart{"BartForConditionalGeneration",
+                                      "BartModel",
+                                      "BartEncoder",
+                                      "BartDecoder",
+                                      "BartEncoderLayer",
+                                      "BartDecoderLayer",
+                                      "BartAttention",
+                                      "BartLearnedPositionalEmbedding",
+                                      "BartScaledWordEmbedding"};
+
+/// BartModel inside another class, which calls its encoder and its decoder itself.
+class BartInside {
+ public:
+  virtual ~BartInside() = default;
+  /// get_input_embeddings()(input_ids)
+  virtual Tensor embed(const Tensor& input_ids) const = 0;
+  /// `source`: the mask of what the encoder reads.
+  virtual Tensor encode(const Tensor& inputs_embeds, const MaskArguments& source) const = 0;
+  virtual Tensor decode(const Tensor& input_ids, const Tensor& encoder_hidden_states,
+                        const MaskArguments& source) const = 0;
+  /// The embeddings of encoder and decoder, which take the weight of `shared`.
+  virtual std::vector<Embedding*> tied() = 0;
+  Embedding shared;
+};
+std::unique_ptr<BartInside> make_bart_inside(const Builder& model, const BartConfig& config,
+                                             const ModelOptions& options);
+/// shift_tokens_right of BART and its kin.
+Tensor shift_tokens_right(const Tensor& labels);
 
 template <const BartClassNames& names>
 constexpr Family bart_family(std::span<const ModelClass> classes, std::span<const char* const> blocks) {

@@ -9,15 +9,6 @@ namespace oometer {
 
 namespace {
 
-constexpr BartClassNames kBart{"BartForConditionalGeneration",
-                               "BartModel",
-                               "BartEncoder",
-                               "BartDecoder",
-                               "BartEncoderLayer",
-                               "BartDecoderLayer",
-                               "BartAttention",
-                               "BartLearnedPositionalEmbedding",
-                               "BartScaledWordEmbedding"};
 constexpr ModelClass kClasses[] = {{"bart", kBart.generation}};
 constexpr const char* kBlocks[] = {kBart.encoder_layer, kBart.decoder_layer};
 
