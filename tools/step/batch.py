@@ -288,6 +288,10 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     elif kind == "florence2":
         if images:
             out["pixel_values"] = tensor([images, vision.get("in_channels", 3), *(data.get("image_size") or [768, 768])], dtype)
+    elif kind == "chameleon":
+        if images:
+            vq = config.get("vq_config", {})
+            out["pixel_values"] = tensor([images, vq.get("in_channels", 3), *[vq.get("resolution", 512)] * 2], dtype)
     elif kind == "perception_lm":
         if images:
             side = perception_side(vision)

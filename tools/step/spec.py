@@ -16,6 +16,7 @@ CLASSES = {
     "llava_next_video": "LlavaNextVideoForConditionalGeneration",
     "ovis2": "Ovis2ForConditionalGeneration",
     "florence2": "Florence2ForConditionalGeneration",
+    "chameleon": "ChameleonForConditionalGeneration",
     "janus": "JanusForConditionalGeneration",
     "deepseek_vl": "DeepseekVLForConditionalGeneration",
     "qwen2_vl": "Qwen2VLForConditionalGeneration",
