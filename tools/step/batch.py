@@ -9,7 +9,7 @@ from typing import Any
 from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip", "siglip2")
-IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit")
+IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 
@@ -251,6 +251,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     if kind in IMAGES_ALONE:
         side = [config.get("image_size", 224)] * 2 if not kind.startswith(("dino", "convnext")) else [224, 224]
         side = [512, 512] if kind == "segformer" else side  # its processor's
+        if kind in ("dpt", "depth_anything"):
+            own = config.get("backbone_config") or {"image_size": 518 if kind == "depth_anything" else config.get("image_size", 384)}
+            side = [own.get("image_size", 224)] * 2
         out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *data.get("image_size", side)], dtype)
         if model["class"].endswith("ForImageClassification"):
             out["labels"] = tensor([batch])

@@ -83,9 +83,9 @@ class MeanOfOutput : public Objective {
   Tensor loss(const CallModel& model, ModelInputs& batch) const override {
     const ModelOutputs& outputs = model(batch);
     if (outputs.others.empty()) return {};
-    // Of CLIPVisionModel last_hidden_state is the other output.
-    const Tensor as_float =
-        to(name_ == "last_hidden_state" ? outputs.others.front() : outputs.pooler_output, DType::float32);
+    // Of CLIPVisionModel last_hidden_state is the other output; a class without a pooler has no choice.
+    const bool is_other = name_ == "last_hidden_state" || !outputs.pooler_output;
+    const Tensor as_float = to(is_other ? outputs.others.front() : outputs.pooler_output, DType::float32);
     return mean_all(as_float);
   }
 
