@@ -138,7 +138,66 @@ class Dinov2 : public ImageModel {
   ModuleId model_ = 0, encoder_ = 0;
 };
 
+class Backbone : public Dinov2Backbone {
+ public:
+  Backbone(const Builder& builder, const Dinov2BackboneConfig& c, const ModelOptions& options)
+      : config_(c),
+        checkpointing_(options.checkpointing),
+        embeddings_(builder.child("embeddings", c.names->embeddings), c, options),
+        module_(builder.module) {
+    const Builder its = builder.child("encoder", "Dinov2Encoder");
+    encoder_ = its.module;
+    blocks_ = BlockStack(its);
+    layers_.reserve(static_cast<std::size_t>(c.num_hidden_layers));
+    for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
+      layers_.emplace_back(its.child("layer", c.names->layer, i), c, options);
+      blocks_.add_block(its);
+    }
+    layernorm_ = LayerNorm(builder.child("layernorm", "LayerNorm"), c.hidden_size);
+  }
+
+  TensorList operator()(const Tensor& argument) const override {
+    ModuleCall call(argument.context(), module_);
+    const Tensor embedding_output = embeddings_(call.argument(argument));
+    const auto block = [&](std::size_t i) -> BlockStack::Forward {
+      return [&layer = layers_[i]](const Tensor& hidden) { return layer(hidden); };
+    };
+    TensorList hidden_states;
+    {
+      ModuleCall encoder(argument.context(), encoder_);
+      Tensor hidden = encoder.argument(embedding_output);
+      hidden_states.push_back(hidden);
+      for (std::size_t i = 0; i < layers_.size(); ++i) {
+        hidden = blocks_.run(i, i + 1, hidden, checkpointing_, block, {.positional = true});
+        hidden_states.push_back(hidden);
+      }
+      hidden_states.back() = encoder.result(hidden_states.back());
+    }
+    TensorList feature_maps;
+    for (const std::int64_t i : config_.out_indices) {
+      const Tensor& hidden = hidden_states[static_cast<std::size_t>(i)];
+      feature_maps.push_back(config_.apply_layernorm ? layernorm_(hidden) : hidden);
+    }
+    for (Tensor& one : feature_maps) one = call.result(one);
+    return feature_maps;
+  }
+
+ private:
+  Dinov2BackboneConfig config_;
+  CheckpointingConfig checkpointing_;
+  VitEmbeddings embeddings_;
+  std::vector<Dinov2Layer> layers_;
+  BlockStack blocks_;
+  LayerNorm layernorm_;
+  ModuleId module_, encoder_ = 0;
+};
+
 }  // namespace
+
+std::unique_ptr<const Dinov2Backbone> build_dinov2_backbone(const Builder& builder, const Dinov2BackboneConfig& config,
+                                                            const ModelOptions& options) {
+  return std::make_unique<Backbone>(builder, config, options);
+}
 
 std::unique_ptr<Model> build_dinov2(Context& context, const VitConfig& config, const DataConfig& data,
                                     const ModelOptions& options) {

@@ -13,10 +13,10 @@ constexpr ModelClass kClasses[] = {{"dinov2", "Dinov2ForImageClassification"},
                                    {"dinov2_with_registers", "Dinov2WithRegistersModel"}};
 constexpr const char* kBlocks[] = {kDinov2.layer, kDinov2WithRegisters.layer};
 
+}  // namespace
+
 /// class Dinov2Config (models/dinov2/configuration_dinov2.py) and Dinov2WithRegistersConfig.
-FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  VitConfig c;
-  const bool has_registers = &of >= &kClasses[2];
+void read_dinov2(ConfigReader& reader, const ModelClass& of, bool has_registers, VitConfig& c) {
   c.names = has_registers ? &kDinov2WithRegisters : &kDinov2;
   c.patch_size = has_registers ? 16 : 14;
   read_vit_sizes(reader, of, c);
@@ -27,8 +27,42 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   if (has_registers) c.num_register_tokens = reader.integer("num_register_tokens", 4);
   if (reader.number("drop_path_rate", 0, 0, 1) != 0)
     reader.fail_found("drop_path_rate", "not-modelled", "stochastic depth is not supported yet: expected 0");
-  reader.ignore(
-      {"layerscale_value", "out_features", "out_indices", "stage_names", "apply_layernorm", "reshape_hidden_states"});
+  reader.ignore({"layerscale_value"});
+}
+
+void read_dinov2_backbone(ConfigReader& reader, const ModelClass& of, bool reshapes, Dinov2BackboneConfig& c) {
+  read_dinov2(reader, of, false, c);
+  if (const auto given = reader.integers("out_indices", {0, 1 << 16}); !given.empty()) c.out_indices = given;
+  if (const auto stages = reader.texts("out_features"); !stages.empty()) {
+    std::vector<std::int64_t> named;
+    for (const std::string& stage : stages)
+      for (std::int64_t i = 0; i <= c.num_hidden_layers; ++i)
+        if (stage == (i == 0 ? "stem" : "stage" + std::to_string(i))) named.push_back(i);
+    if (named.size() != stages.size() || (reader.has("out_indices") && named != c.out_indices))
+      reader.fail_found(
+          "out_features", "inconsistent",
+          "expected stem, stage1 ... stage" + std::to_string(c.num_hidden_layers) + ", the same as out_indices");
+    c.out_indices = named;
+  }
+  if (c.out_indices.empty()) c.out_indices = {c.num_hidden_layers};
+  for (std::size_t i = 0; i < c.out_indices.size(); ++i)
+    if (c.out_indices[i] > c.num_hidden_layers || (i > 0 && c.out_indices[i] <= c.out_indices[i - 1]))
+      reader.fail_found("out_indices", "inconsistent",
+                        "expected indices of layers from 0 to num_hidden_layers (" +
+                            std::to_string(c.num_hidden_layers) + "), in their order");
+  c.apply_layernorm = reader.boolean("apply_layernorm", true);
+  if (reader.boolean("reshape_hidden_states", reshapes))
+    reader.fail_found("reshape_hidden_states", "inconsistent",
+                      "expected false: the neck behind this backbone takes its tokens");
+  reader.ignore({"stage_names"});
+}
+
+namespace {
+
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  VitConfig c;
+  read_dinov2(reader, of, &of >= &kClasses[2], c);
+  reader.ignore({"out_features", "out_indices", "stage_names", "apply_layernorm", "reshape_hidden_states"});
   return c;
 }
 
