@@ -260,6 +260,10 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if model["class"].endswith("ForSemanticSegmentation"):
             out["labels"] = tensor([batch, *out["pixel_values"]["shape"][2:]])
         return out
+    if kind == "sam":  # a box an image, of float64 as its processor has it, and one mask of it
+        vision = config.get("vision_config") or {}
+        out["pixel_values"] = tensor([batch, vision.get("num_channels", 3), *[vision.get("image_size", 1024)] * 2], dtype)
+        return out | {"input_boxes": tensor([batch, 1, 4], "float64"), "multimask_output": {"py": False}}
     if kind in ("videomae", "timesformer"):
         return videomae_inputs(model, data, dtype)
     if sequence:

@@ -72,7 +72,6 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<DepthAnythingConfig>();
   ModelTraits t = vit_traits(c.backbone);
-  t.no_split_modules = {};
   t.refuse(Feature::flash_attention_2, "inconsistent",
            "transformers has no flash attention for " + t.class_name + ": expected sdpa or eager");
   t.image_size = 0;         // any
