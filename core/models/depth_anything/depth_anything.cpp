@@ -50,7 +50,7 @@ class DepthAnything : public ImageModel {
         head_(root_.child("head", "DepthAnythingDepthEstimationHead"), c) {}
 
   ModelOutputs forward(const ModelInputs& inputs) override {
-    const TensorList feature_maps = (*backbone_)(inputs.pixel_values);
+    const TensorList feature_maps = (*backbone_)(inputs.pixel_values, nullptr);
     const std::int64_t rows = inputs.pixel_values.size(2) / config_.patch_size,
                        columns = inputs.pixel_values.size(3) / config_.patch_size;
     const TensorList hidden_states = neck_(feature_maps, rows, columns);

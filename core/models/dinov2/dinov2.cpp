@@ -156,7 +156,7 @@ class Backbone : public Dinov2Backbone {
     layernorm_ = LayerNorm(builder.child("layernorm", "LayerNorm"), c.hidden_size);
   }
 
-  TensorList operator()(const Tensor& argument) const override {
+  TensorList operator()(const Tensor& argument, TensorList* all) const override {
     ModuleCall call(argument.context(), module_);
     const Tensor embedding_output = embeddings_(call.argument(argument));
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
@@ -179,6 +179,7 @@ class Backbone : public Dinov2Backbone {
       feature_maps.push_back(config_.apply_layernorm ? layernorm_(hidden) : hidden);
     }
     for (Tensor& one : feature_maps) one = call.result(one);
+    if (all) *all = std::move(hidden_states);
     return feature_maps;
   }
 

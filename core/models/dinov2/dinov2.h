@@ -40,8 +40,8 @@ void read_dinov2_backbone(ConfigReader& reader, const ModelClass& of, bool resha
 class Dinov2Backbone {
  public:
   virtual ~Dinov2Backbone() = default;
-  /// The feature maps, [images, 1 + patches, hidden].
-  virtual TensorList operator()(const Tensor& pixel_values) const = 0;
+  /// The feature maps, [images, 1 + patches, hidden]. `all`: takes the hidden states, of a class that asks for them.
+  virtual TensorList operator()(const Tensor& pixel_values, TensorList* all) const = 0;
 };
 
 std::unique_ptr<const Dinov2Backbone> build_dinov2_backbone(const Builder& builder, const Dinov2BackboneConfig& config,

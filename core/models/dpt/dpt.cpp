@@ -1,7 +1,9 @@
 #include "models/dpt/dpt.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "models/bert/bert.h"
@@ -243,26 +245,13 @@ struct DptSegmentationHead {
 class Dpt : public ImageModel {
  public:
   Dpt(Context& context, const DptConfig& c, const DataConfig& data, const ModelOptions& options)
-      : ImageModel(context, c, data, options), config_(c), checkpointing_(options.checkpointing) {
+      : ImageModel(context, c.vit(), data, options), config_(c), checkpointing_(options.checkpointing) {
     if (c.head == DptConfig::Head::segmentation) loss_type = LossType::cross_entropy;
-    const Builder model = c.head == DptConfig::Head::none ? root_ : root_.child("dpt", c.names->model);
-    model_ = model.module;
-    embeddings_.emplace(model.child("embeddings", c.names->embeddings), c, options);
-    const Builder encoder = model.child("encoder", "DPTViTEncoder");
-    encoder_ = encoder.module;
-    blocks_ = BlockStack(encoder);
-    layers_.reserve(static_cast<std::size_t>(c.num_hidden_layers));
-    for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
-      layers_.emplace_back(encoder.child("layer", c.names->layer, i), c, options);
-      blocks_.add_block(encoder);
-    }
-    layernorm_ = LayerNorm(model.child("layernorm", "LayerNorm"), c.hidden_size);
-    if (c.head == DptConfig::Head::none) {
-      const Builder pooler = model.child("pooler", "DPTViTPooler");
-      pooler_ = pooler.module;
-      dense_ = Linear(pooler.child("dense", "Linear"), c.hidden_size, c.pooler_output_size, true);
-      return;
-    }
+    if (c.has_backbone)
+      backbone_ = build_dinov2_backbone(root_.child("backbone", "Dinov2Backbone"), c.backbone, options);
+    else
+      make_model(c, options);
+    if (c.head == DptConfig::Head::none) return;
     neck_.emplace(root_.child("neck", "DPTNeck"), c.neck);
     if (c.head == DptConfig::Head::depth) {
       depth_head_.emplace(root_.child("head", "DPTDepthEstimationHead"), c);
@@ -286,18 +275,51 @@ class Dpt : public ImageModel {
       Tensor sequence_output = model_forward(inputs.pixel_values, pooled_output, nullptr);
       return {{}, std::move(pooled_output), {std::move(sequence_output)}};
     }
-    TensorList all;
-    const Tensor last_hidden_state = model_forward(inputs.pixel_values, pooled_output, &all);
-    TensorList hidden_states;
-    for (const std::int64_t i : of_neck()) hidden_states.push_back(all[static_cast<std::size_t>(i) + 1]);
-    const std::int64_t patch = config_.patch_size;
-    hidden_states = (*neck_)(hidden_states, inputs.pixel_values.size(2) / patch, inputs.pixel_values.size(3) / patch);
+    TensorList all, feature_maps, hidden_states;
+    Tensor last_hidden_state;
+    if (backbone_) {
+      feature_maps = (*backbone_)(inputs.pixel_values, &all);
+      hidden_states = feature_maps;
+    } else {
+      last_hidden_state = model_forward(inputs.pixel_values, pooled_output, &all);
+      for (const std::int64_t i : of_neck()) hidden_states.push_back(all[static_cast<std::size_t>(i) + 1]);
+    }
+    const std::int64_t patch = config_.vit().patch_size, rows = inputs.pixel_values.size(2) / patch,
+                       columns = inputs.pixel_values.size(3) / patch;
+    if (!backbone_ && rows != columns) {
+      context_.refusal = Error{"inconsistent", "/data/image_size",
+                               "found " + std::to_string(rows) + " rows of " + std::to_string(columns) +
+                                   " patches; expected as many rows as columns, as DPT's neck makes square images"};
+      return {};
+    }
+    hidden_states = (*neck_)(hidden_states, rows, columns);
     const Tensor& last = hidden_states[config_.head_index()];
     if (config_.head == DptConfig::Head::depth) return {{}, {}, {(*depth_head_)(last)}};
     return segmented(last, hidden_states.back(), inputs);
   }
 
  private:
+  // DPTModel.__init__
+  void make_model(const DptConfig& c, const ModelOptions& options) {
+    const Builder model = c.head == DptConfig::Head::none ? root_ : root_.child("dpt", c.names->model);
+    model_ = model.module;
+    embeddings_.emplace(model.child("embeddings", c.names->embeddings), c, options);
+    const Builder encoder = model.child("encoder", "DPTViTEncoder");
+    encoder_ = encoder.module;
+    blocks_ = BlockStack(encoder);
+    layers_.reserve(static_cast<std::size_t>(c.num_hidden_layers));
+    for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
+      layers_.emplace_back(encoder.child("layer", c.names->layer, i), c, options);
+      blocks_.add_block(encoder);
+    }
+    layernorm_ = LayerNorm(model.child("layernorm", "LayerNorm"), c.hidden_size);
+    if (c.head == DptConfig::Head::none) {
+      const Builder pooler = model.child("pooler", "DPTViTPooler");
+      pooler_ = pooler.module;
+      dense_ = Linear(pooler.child("dense", "Linear"), c.hidden_size, c.pooler_output_size, true);
+    }
+  }
+
   /// backbone_out_indices, in the layers' order
   std::vector<std::int64_t> of_neck() const {
     std::vector<std::int64_t> indices;
@@ -361,6 +383,7 @@ class Dpt : public ImageModel {
 
   DptConfig config_;
   CheckpointingConfig checkpointing_;
+  std::unique_ptr<const Dinov2Backbone> backbone_;  ///< null: what follows
   std::optional<DptEmbeddings> embeddings_;
   std::vector<DptLayer> layers_;
   BlockStack blocks_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "models/dinov2/dinov2.h"
 #include "models/kit/dpt_neck.h"
 #include "models/vit/vit.h"
 
@@ -21,17 +22,21 @@ inline constexpr DptNeckNames kDptNeck{"DPTNeck",
                                        "DPTFeatureFusionLayer",
                                        "DPTPreActResidualLayer"};
 
-/// class DPTConfig (models/dpt/configuration_dpt.py), with a ViT of its own in front.
+/// class DPTConfig (models/dpt/configuration_dpt.py), with a ViT of its own in front, or DINOv2.
 struct DptConfig : VitConfig {
   enum class Head : std::uint8_t { none, depth, segmentation };
 
   Head head = Head::none;
   DptNeckConfig neck;
+  bool has_backbone = false;
+  Dinov2BackboneConfig backbone;
   std::vector<std::int64_t> backbone_out_indices{2, 5, 8, 11};
   std::int64_t head_in_index = -1;
   bool add_projection = false;
   double semantic_classifier_dropout = 0.1;
 
+  /// What reads the image.
+  const VitConfig& vit() const { return has_backbone ? static_cast<const VitConfig&>(backbone) : *this; }
   /// Of the neck's images, the one that the heads read.
   std::size_t head_index() const {
     return static_cast<std::size_t>(head_in_index < 0 ? head_in_index + static_cast<std::int64_t>(neck.stages())

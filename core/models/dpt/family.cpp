@@ -15,18 +15,20 @@ namespace {
 
 constexpr ModelClass kClasses[] = {
     {"dpt", "DPTForDepthEstimation"}, {"dpt", "DPTForSemanticSegmentation"}, {"dpt", "DPTModel"}};
-constexpr const char* kBlocks[] = {kDpt.layer};
+constexpr const char* kBlocks[] = {kDpt.layer, kDinov2.layer};
 
 void check(ConfigReader& reader, const DptConfig& c) {
   if (c.head == DptConfig::Head::none) return;
   const auto stages = static_cast<std::int64_t>(c.neck.stages());
-  std::int64_t used = 0;
-  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i)
+  std::int64_t used = c.has_backbone ? static_cast<std::int64_t>(c.backbone.out_indices.size()) : 0;
+  for (std::int64_t i = 0; i < c.num_hidden_layers && !c.has_backbone; ++i)
     used += std::count(c.backbone_out_indices.begin(), c.backbone_out_indices.end(), i) > 0 ? 1 : 0;
   if (used != stages)
-    return reader.fail_found("backbone_out_indices", "inconsistent",
-                             "expected as many layers of num_hidden_layers (" + std::to_string(c.num_hidden_layers) +
-                                 ") as neck_hidden_sizes has, " + std::to_string(stages));
+    return reader.fail_found(
+        c.has_backbone ? "neck_hidden_sizes" : "backbone_out_indices", "inconsistent",
+        c.has_backbone ? "expected as many as backbone_config has out_indices, " + std::to_string(used)
+                       : "expected as many layers of num_hidden_layers (" + std::to_string(c.num_hidden_layers) +
+                             ") as neck_hidden_sizes has, " + std::to_string(stages));
   if (c.head_in_index < -stages || c.head_in_index >= stages)
     return reader.fail_found("head_in_index", "inconsistent",
                              "expected the index of one of " + std::to_string(stages) + " images");
@@ -35,6 +37,19 @@ void check(ConfigReader& reader, const DptConfig& c) {
                              "expected fusion_hidden_size 256, which the class's projection takes");
   if (c.head == DptConfig::Head::segmentation && c.num_labels == 1)
     reader.fail_found("num_labels", "inconsistent", "expected two labels or more");
+}
+
+void read_backbone(ConfigReader& reader, const ModelClass& of, DptConfig& c) {
+  if (c.head != DptConfig::Head::depth)
+    return reader.fail_found("backbone_config", "inconsistent",
+                             std::string("expected null, as ") + of.class_name + " has a ViT of its own");
+  ConfigReader backbone = reader.object("backbone_config");
+  if (backbone.text("model_type", "bit") != "dinov2")
+    return backbone.fail_found("model_type", "not-modelled", "another backbone is not supported yet: expected dinov2");
+  c.has_backbone = true;
+  read_dinov2_backbone(backbone, of, true, c.backbone);
+  backbone.ignore({"architectures"});
+  backbone.finish();
 }
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
@@ -46,9 +61,9 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   c.image_size = 384;
   if (reader.boolean("is_hybrid", false))
     reader.fail_found("is_hybrid", "not-modelled", "a backbone of convolutions is not supported yet: expected false");
-  if (reader.has("backbone_config") || reader.has("backbone"))
-    reader.fail_found(reader.has("backbone_config") ? "backbone_config" : "backbone", "not-modelled",
-                      "a backbone of another family is not supported yet: expected null, as DPT has a ViT of its own");
+  if (reader.has("backbone"))
+    reader.fail_found("backbone", "not-modelled", "a backbone by name is not supported yet: expected backbone_config");
+  if (reader.has("backbone_config")) read_backbone(reader, of, c);
   read_vit_sizes(reader, of, c);
   c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
   c.pooler_output_size = reader.integer("pooler_output_size", c.hidden_size);
@@ -57,7 +72,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   if (const auto given = reader.integers("backbone_out_indices", {0, 1 << 16}); !given.empty())
     c.backbone_out_indices = given;
   c.neck.names = &kDptNeck;
-  c.neck.hidden_size = c.hidden_size;
+  c.neck.hidden_size = c.vit().hidden_size;
   c.neck.hidden_act = c.hidden_act;
   c.neck.neck_hidden_sizes = {96, 192, 384, 768};
   c.neck.reassemble_factors = {4, 2, 1, 0.5};
@@ -86,13 +101,18 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<DptConfig>();
-  ModelTraits t = vit_traits(c);
-  t.no_split_modules = {};
+  ModelTraits t = vit_traits(c.vit());
+  t.hidden_size = c.hidden_size;
+  if (!c.has_backbone) {
+    t.no_split_modules = {};
+    t.refuse(Feature::fsdp, "not-modelled",
+             "this is not supported yet with " + t.class_name + ", whose class names no blocks that FSDP would wrap");
+  }
   t.image_size = 0;  // any
   if (c.head == DptConfig::Head::none) return t;
   t.has_idle_parts = true;  // the model's last norm, and the first fusion layer's residual unit
   t.convolutions += c.neck.convolutions() + (c.head == DptConfig::Head::depth ? 3 : 4) + (c.add_projection ? 1 : 0);
-  t.tower = c.names->base;
+  t.tower = c.has_backbone ? "backbone" : c.names->base;
   t.losses = {};
   if (c.head == DptConfig::Head::depth)
     t.losses = {"predicted_depth"};
@@ -104,9 +124,9 @@ ModelTraits traits(const FamilyConfig& config) {
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<DptConfig>();
   const std::int64_t images = std::max<std::int64_t>(data.images(), 1),
-                     rows = std::max<std::int64_t>(data.image_height / c.patch_size, 1),
-                     columns = std::max<std::int64_t>(data.image_width / c.patch_size, 1);
-  double largest = largest_tensor_of_vit(c, data);
+                     rows = std::max<std::int64_t>(data.image_height / c.vit().patch_size, 1),
+                     columns = std::max<std::int64_t>(data.image_width / c.vit().patch_size, 1);
+  double largest = largest_tensor_of_vit(c.vit(), data);
   if (c.head == DptConfig::Head::none) return largest;
   // The finest image's side is twice that of the last stage; the heads stretch it to twice that.
   const std::size_t stages = c.neck.stages();
@@ -123,15 +143,12 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const auto& c = config.as<DptConfig>();
-  const auto size = read_image_size(reader, data, {c.image_size, c.image_size});
+  const auto size = read_image_size(reader, data, {c.vit().image_size, c.vit().image_size});
   if (!size) return;
   std::tie(data.image_height, data.image_width) = *size;
-  if (std::min(size->first, size->second) < c.patch_size)
+  if (std::min(size->first, size->second) < c.vit().patch_size)
     reader.fail_found("image_size", "inconsistent",
-                      "expected at least a patch (" + std::to_string(c.patch_size) + " pixels) each way");
-  else if (c.head != DptConfig::Head::none && size->first / c.patch_size != size->second / c.patch_size)
-    reader.fail_found("image_size", "inconsistent",
-                      "expected as many rows of patches as columns, as DPT's neck makes square images of them");
+                      "expected at least a patch (" + std::to_string(c.vit().patch_size) + " pixels) each way");
 }
 
 }  // namespace
