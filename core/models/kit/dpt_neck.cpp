@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "config/reader.h"
 #include "models/sizes.h"
-#include <nlohmann/json.hpp>
 #include "nn/activation.h"
 #include "ops/ops.h"
 #include "ops/upsample.h"

@@ -23,7 +23,7 @@ void read_vision(ConfigReader& reader, SamModelConfig& c) {
   defaults.mlp_dim = static_cast<std::int64_t>(static_cast<double>(hidden) * ratio);
   c.vision = read_sam_config(reader, defaults);
   c.num_pos_feats = reader.integer("num_pos_feats", c.num_pos_feats);
-  reader.ignore({"initializer_range", "scale"});
+  reader.ignore({"initializer_range", "scale", "dropout", "initializer_factor", "intermediate_size", "projection_dim"});
   reader.finish();
 }
 
