@@ -23,8 +23,8 @@ TunerLayer::TunerLayer(const LayerPlace& place, const char* type)
   base_layer_ = place.builder.module;
 }
 
-void TunerLayer::declare(AdapterParameter& parameter, const char* name, const char* type) {
-  parameter.dict = inside_.child(name, type);
+void TunerLayer::declare(AdapterParameter& parameter, const char* name, const char* type, std::int32_t index) {
+  parameter.dict = inside_.child(name, type, index);
   entries_.push_back(&parameter);
 }
 
@@ -39,8 +39,8 @@ void TunerLayer::cast_parameters(LastCast& param) const {
   for (const AdapterParameter* entry : entries_) {
     if (!entry->tensor) continue;
     const ModuleRecord& dict = inside_.context->log.modules[entry->dict.module];
-    if (dict.type != std::string_view("ParameterDict") && is_half(entry->tensor.dtype()))
-      param = Storage(entry->tensor->storage);
+    if (dict.type != std::string_view("ParameterDict"))
+      param = is_half(entry->tensor.dtype()) ? Storage(entry->tensor->storage) : Storage();
     cast_half(entry->tensor);
   }
 }

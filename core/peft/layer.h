@@ -48,7 +48,8 @@ class TunerLayer : public LinearWrapper {
   virtual Tensor forward(const Linear& base_layer, const Tensor& x) const = 0;
 
   /// `self.NAME = nn.ParameterDict({})`: in the constructor, in that order. The member lives as long as the layer.
-  void declare(AdapterParameter& parameter, const char* name, const char* type = "ParameterDict");
+  void declare(AdapterParameter& parameter, const char* name, const char* type = "ParameterDict",
+               std::int32_t index = -1);
   /// `self.NAME[adapter_name] = nn.Parameter(...)`; false: requires_grad=False.
   static void make(std::vector<Parameter>& parameters, AdapterParameter& parameter, const Shape& sizes,
                    bool trains = true);

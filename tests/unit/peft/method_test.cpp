@@ -97,6 +97,12 @@ TEST_CASE("Each method trains as many elements as peft's, and its job can be wri
   check(R"("peft_type": "VBLORA", "r": 2, "num_vectors": 10, "vector_length": 16)", widths / 16 * 2 * 10 + 160);
   check(R"("peft_type": "PVERA", "r": 8)", outputs + 2 * 2 * 16);
   check(R"("peft_type": "BEFT")", outputs);
+  check(R"("peft_type": "RANDLORA", "r": 12)", 2 * 2 * (6 * 12 + 6 * 64));
+  check(R"("peft_type": "PEANUT", "r": 4, "depth": 2)", 2 * 2 * (2 * 4 * 64 + 4 * 4 * 4));
+  // In two layers of each name B is one, and with a stride of 2 A, too.
+  check(R"("peft_type": "LILY", "r": 4, "num_B": 3)", 4 * widths - 2 * 4 * 2 * 64 + 2 * 3 * 4 * 64 + 2 * 2 * 3 * 4);
+  check(R"("peft_type": "LILY", "r": 4, "num_B": 3, "stride_A": 2)", 4 * (64 + 176) + 2 * 3 * 4 * 64 + 2 * 2 * 3 * 4);
+  check(R"("peft_type": "UNILORA", "theta_d_length": 300)", 300);
 }
 
 TEST_CASE("Virtual tokens train alone, in float32", "[peft]") {
@@ -111,6 +117,10 @@ TEST_CASE("What peft refuses, and what is not supported yet, is named", "[peft]"
   const auto refused = [](const std::string& peft) { return error_of(with_peft(peft)); };
   CHECK(says(refused(R"({"r": 4})"), "/training/peft/peft_type"));
   CHECK(says(refused(R"({"peft_type": "POLY"})"), "not supported yet"));
+  CHECK(says(refused(R"({"peft_type": "FOURIERFT"})"), "not supported yet"));
+  CHECK(says(refused(R"({"peft_type": "LILY", "target_modules": "all-linear"})"), "expected a list of names"));
+  CHECK(says(refused(R"({"peft_type": "TINYLORA", "target_modules": ["q_proj"]})"), "expected \"load\": \"host\""));
+  CHECK(says(refused(R"({"peft_type": "SUPERTUNING", "target_modules": ["q_proj"]})"), "expected \"load\": \"host\""));
   CHECK(says(refused(R"({"peft_type": "LOR"})"), "expected one of"));
   CHECK(says(refused(R"({"peft_type": "VERA", "rank": 4})"), "/training/peft/rank"));
   CHECK(says(refused(R"({"peft_type": "VERA", "target_modules": ["q_prj"]})"), "did you mean \"q_proj\""));
