@@ -60,6 +60,13 @@ bool Tuner::is_in_layers(ModuleId module) const {
   return false;
 }
 
+/// isinstance(module, (torch.nn.Linear, Conv1D))
+static bool is_linear(const ModuleRecord& record) {
+  for (const std::string_view type : {"Linear", "NonDynamicallyQuantizableLinear", "Conv1D", "FalconLinear"})
+    if (record.type == type) return true;
+  return false;
+}
+
 bool Tuner::is_target(ModuleId module) const {
   if (is_saved_within(module)) return false;
   const auto has_name = [&](std::string_view name) { return path_ends_with(context_.log, module, name); };
@@ -74,6 +81,7 @@ bool Tuner::is_target(ModuleId module) const {
     return (type == "Linear" || type == "NonDynamicallyQuantizableLinear") &&
            std::none_of(kOutputEmbeddings.begin(), kOutputEmbeddings.end(),
                         [&](std::string_view name) { return has_name(name) && is_output_embeddings(name, is_at_top); });
+    return is_linear(record) && std::none_of(kOutputEmbeddings.begin(), kOutputEmbeddings.end(), has_name);
   }
   return is_in_layers(module) && std::any_of(targets_.names.begin(), targets_.names.end(), has_name);
 }
@@ -136,7 +144,7 @@ std::optional<Error> Tuner::check_targets() {
       module = found_[next++].last;
       continue;
     }
-    if (modules[module].type == std::string_view("Linear")) {
+    if (is_linear(modules[module])) {
       add(modules[module]);
     } else if (!targets_.all_linear && is_target(module)) {
       const std::string_view type = modules[module].type;
