@@ -51,6 +51,13 @@ std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, co
   const bool is_at_top = context_.log.is_root(record.parent) || config_.skip_modules;
   for (const std::string& name : config_.skip_modules.value_or(usual))
     if (skips(path, name) && is_output_embeddings(name, is_at_top)) return nullptr;
+  if (config_.skip_modules) {
+    for (const std::string& name : *config_.skip_modules)
+      if (skips(path, name)) return nullptr;
+  } else {  // get_keys_to_not_convert: the layer alone, not what stands beside it in a head (lm_head.dense)
+    for (const std::string_view name : kOutputEmbeddings)
+      if (path.ends_with(name)) return nullptr;
+  }
   const auto state = std::make_shared<QuantState>();
   state->shape = shape;
   state->dtype = builder.dtype;

@@ -44,13 +44,16 @@ ModelTraits bert_traits(const FamilyConfig& config) {
   const bool has_compared_head = c.names->is_electra || (c.names->has_roberta_heads && !c.names->head_first);
   if (c.head != EncoderHead::masked_lm || has_compared_head) t.allow({Feature::zero3});
   if (c.head == EncoderHead::masked_lm) t.allow({Feature::fsdp});
+  if (!c.names->is_electra && (c.head == EncoderHead::masked_lm || c.head == EncoderHead::sequence_classification))
+    t.allow({Feature::quantization});
   return t;
 }
 
 ModelTraits own_encoder_traits(const FamilyConfig& config) {
   ModelTraits t = bert_traits(config);
   t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};
-  t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
+  for (const Feature feature : {Feature::fsdp, Feature::quantization})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -85,7 +85,12 @@ struct BloomAttention {
     attention_probs = softmax(attn_weights, DType::float32);
     attention_probs = to(attention_probs, states.query.dtype());
     attention_probs = dropout(attention_probs, call.dropout);
-    Tensor context_layer = bmm(view(attention_probs, {all, length, keys}), states.value);
+    Tensor context_layer;
+    {
+      const Tensor value = autocast_lower(states.value);
+      const Tensor probs = autocast_lower(view(attention_probs, {all, length, keys}));
+      context_layer = bmm(probs, value);
+    }
     context_layer = reshape(transpose(view(context_layer, {batch, num_heads, length, head_dim}), 1, 2),
                             {batch, length, num_heads * head_dim});
     outputs.output = dense(context_layer);
@@ -235,7 +240,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ia3_targets = {"query_key_value", "mlp.dense_4h_to_h"};
   t.ia3_feedforward = {"mlp.dense_4h_to_h"};
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "ln_f"};
-  allow_compared(t, {Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.language = "transformer";
   t.refuse(Feature::sdpa, "inconsistent", "BLOOM has attention of its own, not SDPA: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for BLOOM: expected eager");

@@ -76,6 +76,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vit_traits(c);
   t.has_idle_parts = c.use_mask_token;
   t.image_size = 0;  // any
+  if (t.has_loss) t.allow({Feature::quantization});
   return t;
 }
 

@@ -222,6 +222,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = encoder_traits(config.as<DistilBertConfig>(), "distilbert");
   t.allow({Feature::zero3});
+  if (config.as<DistilBertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::quantization});
   return t;
 }
 

@@ -76,7 +76,7 @@ struct FalconLinear {
       context.refusal = Error{"not-modelled", "/training",
                               "found an adapter on a projection with a bias, which is not supported yet with "
                               "FalconForCausalLM: leave it out"};
-    if (linear.wrapper || linear.quantized) return linear(input);
+    if (linear.wrapper) return linear(input);  // bitsandbytes leaves this class as it is
     ModuleCall call(context, linear.module);
     const Tensor hidden_states = matmul(call.argument(input), transpose(linear.weight, 0, 1));
     return call.result(linear.bias ? add(hidden_states, linear.bias) : hidden_states);
@@ -87,9 +87,9 @@ struct FalconLinear {
 
 struct FalconAttention {
   FalconAttention(const Builder& builder, const FalconConfig& c, const ModelOptions& options)
-      : query_key_value(builder.child("query_key_value", "Linear"), c.hidden_size,
+      : query_key_value(builder.child("query_key_value", "FalconLinear"), c.hidden_size,
                         (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim, c.bias),
-        dense(builder.child("dense", "Linear"), c.hidden_size, c.hidden_size, c.bias),
+        dense(builder.child("dense", "FalconLinear"), c.hidden_size, c.hidden_size, c.bias),
         num_heads(c.num_attention_heads),
         num_kv_heads(c.num_key_value_heads),
         head_dim(c.head_dim),
@@ -200,8 +200,8 @@ struct FalconAttention {
 
 struct FalconMLP {
   FalconMLP(const Builder& builder, const FalconConfig& c)
-      : dense_h_to_4h(builder.child("dense_h_to_4h", "Linear"), c.hidden_size, c.intermediate_size, c.bias),
-        dense_4h_to_h(builder.child("dense_4h_to_h", "Linear"), c.intermediate_size, c.hidden_size, c.bias),
+      : dense_h_to_4h(builder.child("dense_h_to_4h", "FalconLinear"), c.hidden_size, c.intermediate_size, c.bias),
+        dense_4h_to_h(builder.child("dense_4h_to_h", "FalconLinear"), c.intermediate_size, c.hidden_size, c.bias),
         act(c.hidden_act),
         module(builder.module) {}
 
@@ -375,7 +375,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ia3_feedforward = {"dense_4h_to_h"};
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "ln_f"};
   t.language = "transformer";
-  allow_compared(t, {Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   if (c.alibi)
     t.refuse(Feature::flash_attention_2, "inconsistent", "flash attention takes no ALiBi: expected eager or sdpa");
   else

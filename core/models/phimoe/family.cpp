@@ -267,7 +267,7 @@ DecoderParts parts(const PhimoeConfig& config, const ModelOptions& options) {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<PhimoeConfig>());
   t.has_no_peft_targets();
-  allow_compared(t, {Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   return t;
 }
 

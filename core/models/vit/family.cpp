@@ -114,7 +114,11 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
   return build_vit(context, config.as<VitConfig>(), data, options);
 }
 
-ModelTraits traits(const FamilyConfig& config) { return vit_traits(config.as<VitConfig>()); }
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = vit_traits(config.as<VitConfig>());
+  if (t.has_loss) t.allow({Feature::quantization});
+  return t;
+}
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   return largest_tensor_of_vit(config.as<VitConfig>(), data);
