@@ -37,9 +37,10 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   if (c.of == &kAyaVision) t.allow({Feature::image_preferences});
   t.no_split_modules.emplace_back(kSiglipVision.encoder_layer);
-  for (const Feature feature :
-       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::flash_attention_2})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.of != &kAyaVision)
+    t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::zero3, Feature::fsdp}) {
     t.allow({feature});
     if (c.vision.has_head)

@@ -106,6 +106,8 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = gptj_traits(config);
   t.has_no_peft_targets();
   t.lora_targets = {"qkv_proj"};  // peft 0.21, utils/constants.py
+  t.refuse(Feature::flash_attention_2, "inconsistent",
+           "transformers has no flash attention for CodeGen: expected eager");
   return t;
 }
 

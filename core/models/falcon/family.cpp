@@ -5,6 +5,7 @@
 #include "models/kit/alibi.h"
 #include "models/kit/positioned.h"
 #include "nn/activation.h"
+#include "nn/flash_attention.h"
 #include "nn/kv_cache.h"
 #include "ops/cub.h"
 #include "ops/list_index.h"
@@ -149,7 +150,10 @@ struct FalconAttention {
     AttentionOutputs attention;
     Tensor matmul_result, attention_scores, attention_logits;
     Tensor& attn_output = attention.output;
-    if (call.kind != AttentionKind::eager) {
+    if (is_flash_attention(call.kind)) {
+      attn_output = flash_attention_forward(call, states.query, states.key, states.value, attention_mask,
+                                            {positions.position_ids, positions.rows, {}});
+    } else if (call.kind != AttentionKind::eager) {
       // Fewer heads of keys are no enable_gqa, but spread as any operand is: later kernels take them as they are.
       const AttentionKernel kernel =
           choose_kernel(call, states.query, states.key, states.value, attention_mask, /*enable_gqa=*/false);
@@ -355,6 +359,7 @@ class FalconForCausalLM : public PositionedLM {
     }
     PositionEmbeddings positions = language_model_.rotary_emb(inputs_embeds, position_ids);
     positions.position_ids = position_ids;
+    positions.rows = given.rows;
     positions.alibi = alibi;
     Tensor hidden_states = run_layers(inputs_embeds, positions, attention_mask);
     hidden_states = language_model_.norm(hidden_states);
@@ -378,8 +383,6 @@ ModelTraits traits(const FamilyConfig& config) {
   allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   if (c.alibi)
     t.refuse(Feature::flash_attention_2, "inconsistent", "flash attention takes no ALiBi: expected eager or sdpa");
-  else
-    t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -124,7 +124,6 @@ class GPTBigCodeForCausalLM : public PositionedLM {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = gpt2_traits(config);
   allow_compared(t, {Feature::quantization, Feature::zero3});
-  t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

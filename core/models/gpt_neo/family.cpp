@@ -115,6 +115,7 @@ struct GPTNeoSelfAttention {
     AttentionOutputs attention = attend(call, layer_idx, states, positions, attention_mask,
                                         [this](const AttentionCall& its, const AttentionInputs& inputs,
                                                const Tensor& mask) { return attn(its, inputs, mask); });
+    if (is_flash_attention(call.kind)) attention.weights = attention.output;  // attn_weights_reshaped
     attention.output = out_proj(attention.output);
     attention.output = outer.result(self.result(dropout(attention.output, resid_dropout)));
     return attention;
@@ -217,7 +218,9 @@ class GPTNeoForCausalLM : public PositionedLM {
     const Tensor position_embeds = wpe_(with_positions.position_ids);
     Tensor hidden_states = add(inputs_embeds, position_embeds);
     hidden_states = dropout(hidden_states, drop_);
-    hidden_states = run_layers(std::move(hidden_states), {}, mask);
+    PositionEmbeddings positions;
+    positions.rows = given.rows;
+    hidden_states = run_layers(std::move(hidden_states), positions, mask);
     hidden_states = language_model_.norm(hidden_states);
     outputs_.reset();
     return hidden_states;
@@ -237,8 +240,7 @@ ModelTraits traits(const FamilyConfig& config) {
   refuse_generate_options(t);
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   t.refuse(Feature::sdpa, "inconsistent", "the class has attention of its own, not SDPA: expected eager");
-  for (const Feature feature : {Feature::flash_attention_2, Feature::packing})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

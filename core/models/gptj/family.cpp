@@ -128,7 +128,10 @@ struct GPTJAttention {
     states.query = cat({q_rot, q_pass}, -1);
     states.key = transpose(states.key, 1, 2);
     states.query = transpose(states.query, 1, 2);
-    AttentionOutputs attention = attend(call, layer_idx, states, positions, attention_mask, attn);
+    PositionEmbeddings rows;  // GPTJFlashAttention2 says nothing of positions
+    rows.rows = positions.rows;
+    AttentionOutputs attention = attend(call, layer_idx, states, rows, attention_mask, attn);
+    if (is_flash_attention(call.kind)) attention.weights = attention.output;  // which it returns as the weights
     attention.output = out_proj(attention.output);
     attention.output = self.result(dropout(attention.output, resid_dropout));
     return attention;
@@ -224,6 +227,7 @@ class GPTJForCausalLM : public PositionedLM {
     Tensor hidden_states = dropout(inputs_embeds, drop_);
     PositionEmbeddings positions;
     positions.position_ids = with_positions.position_ids;
+    positions.rows = given.rows;
     hidden_states = run_layers(std::move(hidden_states), positions, mask);
     hidden_states = language_model_.norm(hidden_states);
     outputs_.reset();
@@ -251,7 +255,6 @@ ModelTraits gptj_traits(const FamilyConfig& config) {
   t.language = "transformer";
   t.max_sequence_length = t.text.max_position_embeddings;
   t.refuse(Feature::sdpa, "inconsistent", "the class has attention of its own, not SDPA: expected eager");
-  t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});
   return t;
 }

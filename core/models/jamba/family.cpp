@@ -137,8 +137,7 @@ DecoderParts parts(const JambaConfig& config, const ModelOptions& options) {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<JambaConfig>());
   t.default_sequence_length = 2048;
-  for (const Feature feature : {Feature::packing, Feature::flash_attention_2})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

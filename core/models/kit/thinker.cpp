@@ -147,8 +147,8 @@ ModelTraits thinker_traits(const char* class_name, const LlamaConfig& text, bool
   t.default_sequence_length = 2048;
   t.oldest_transformers = {5, 23, 0};
   for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
-                                Feature::inference, Feature::flash_attention, Feature::flash_attention_2,
-                                Feature::turn_images, Feature::image_preferences, Feature::pretrain, Feature::finetune})
+                                Feature::inference, Feature::flash_attention, Feature::turn_images,
+                                Feature::image_preferences, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -291,7 +291,6 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<TextConfig>());
-  t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   allow_compared(t, {Feature::quantization, Feature::fsdp});
   return t;
 }

@@ -83,7 +83,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.min_audios = t.max_audios = 1;
   t.usual_audio_seconds = 10;
   t.convolutions = 3;
-  t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::lengths, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -390,8 +390,7 @@ DecoderParts parts(const RecurrentGemmaConfig& config, const ModelOptions& optio
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<RecurrentGemmaConfig>());
-  for (const Feature feature : {Feature::flash_attention_2, Feature::packing})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -36,8 +36,10 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"SiglipTextEmbeddings", "SiglipVisionEmbeddings", kSiglipVision.encoder_layer,
                         "SiglipMultiheadAttentionPoolingHead"};
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::flash_attention_2})
+  for (const Feature feature : {Feature::zero3, Feature::fsdp})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (!c.has_text)
+    t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   if (!c.vision.has_head) t.losses = {"last_hidden_state"};
   if (!c.has_text) return t;
   pair_with_texts(t, c.text);
