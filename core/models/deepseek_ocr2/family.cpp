@@ -147,7 +147,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = std::max(t.default_sequence_length, c.tokens(6));
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {kBlocks[0], kBlocks[1], kBlocks[2]};
-  t.allow({Feature::quantization, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::fsdp, Feature::packing});
   t.refuse(Feature::zero3, "not-modelled",
            "its queries, which ZeRO-3 gathers for another module, are not supported yet: expected another strategy");
   for (const Feature feature : {Feature::flash_attention, Feature::flash_attention_2})

@@ -91,10 +91,11 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_idle_parts = true;  // nothing is played to the audio tower
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {kGemma3nNames.decoder_layer, "TimmWrapperModel"};
-  for (const Feature feature : {Feature::deepspeed, Feature::zero3, Feature::inference, Feature::flash_attention_2,
-                                Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+  for (const Feature feature : {Feature::deepspeed, Feature::zero3, Feature::inference, Feature::headinfer,
+                                Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  t.allow({Feature::fsdp});
+  t.refuse(Feature::flash_attention_2, "inconsistent", "timm's encoder is not made for it: expected eager or sdpa");
+  t.allow({Feature::fsdp, Feature::packing});
   t.generates = false;
   return t;
 }

@@ -46,7 +46,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 2;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.of->tower->block);
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
   if (c.of == &kGlm4v) t.allow({Feature::liger});  // Liger does not know the others
   if (c.of->has_experts())                         // a checkpoint's e_score_correction_bias comes among its weights
     t.refuse(Feature::quantization, "not-modelled",

@@ -48,7 +48,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = std::max(t.default_sequence_length, c.tokens_per_image());
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
   for (const Feature feature : {Feature::sdpa, Feature::flash_attention, Feature::flash_attention_2})
     t.refuse(feature, "inconsistent", "transformers has nothing but eager attention for GOT-OCR 2: expected eager");
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})

@@ -43,8 +43,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization, Feature::packing});
   if (c.family == &kSmolVlm) t.leave_liger_out();
   if (c.family->has_perceiver)
-    for (const Feature feature :
-         {Feature::fsdp, Feature::packing, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+    for (const Feature feature : {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

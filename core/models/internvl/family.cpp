@@ -35,11 +35,11 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.vision.family->vision_layer);
   t.casts_by_first_parameter = true;
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.vision.family->is_qianfan) return t;
-  t.allow({Feature::image_preferences, Feature::liger, Feature::packing});
+  t.allow({Feature::liger});
   t.liger.usual.layer_norm = true;
   t.liger.lacks.layer_norm = false;
   t.liger.note =

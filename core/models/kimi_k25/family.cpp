@@ -33,11 +33,11 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 1;
   t.set_parts("vision_tower", "mm_projector", "language_model");
   t.image_keys = {"image_size", "image_sizes"};
-  t.allow({Feature::image_preferences});
+  t.allow({Feature::image_preferences, Feature::packing});
   t.no_split_modules = {kKimiK25VisionLayer, kDeepseekV3.decoder_layer};
   t.has_no_liger();
-  for (const Feature feature : {Feature::packing, Feature::quantization, Feature::headinfer, Feature::quantized_cache,
-                                Feature::turn_images, Feature::mtla})
+  for (const Feature feature :
+       {Feature::quantization, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::mtla})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

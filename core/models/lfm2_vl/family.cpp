@@ -35,6 +35,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.insert(t.no_split_modules.end(), {kBlocks[0], kBlocks[1]});
+  t.allow({Feature::image_preferences});
   refuse_generate_options(t);
   for (const Feature feature : {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

@@ -32,7 +32,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   refuse_generate_options(t);
-  t.allow({Feature::quantization});
+  t.allow({Feature::quantization, Feature::packing});
   for (const Feature feature :
        {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

@@ -61,8 +61,7 @@ void add_traits_of_1_5(const LlavaConfig& c, ModelTraits& t) {
 }
 
 [[gnu::noinline]] void add_traits_of_next_video(ModelTraits& t) {
-  refuse(t, {Feature::fsdp, Feature::packing, Feature::image_preferences, Feature::headinfer, Feature::quantized_cache,
-             Feature::turn_images});
+  refuse(t, {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images});
 }
 
 ModelTraits traits(const FamilyConfig& config) {

@@ -72,6 +72,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.vision.family->encoder_layer);
   t.allow({Feature::quantization, Feature::fsdp});
+  if (!c.family->has_canvas_positions) t.allow({Feature::image_preferences});
   t.prompts_take_images = !c.family->has_canvas_positions;
   refuse_generate_options(t);
   for (const Feature feature : {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})

@@ -34,9 +34,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::packing});
-  if (c.of == &kLightOnOcr)
-    for (const Feature feature : {Feature::image_preferences, Feature::packing})
-      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

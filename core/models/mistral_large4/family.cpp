@@ -110,6 +110,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::flash_attention, Feature::flash_attention_2})
     t.refuse(feature, "inconsistent", "its indexer chooses tokens by a mask: use sdpa or eager");
+  t.allow({Feature::image_preferences, Feature::packing});
   t.generates = false;
   return t;
 }

@@ -33,7 +33,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_keys = {"image_size", "image_sizes"};
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
-  t.allow({Feature::image_preferences});
+  t.allow({Feature::image_preferences, Feature::packing});
   t.no_split_modules = {kMuseGlimmerNames.decoder_layer, kMuseGlimmerVisionLayer};
   for (const Feature feature :
        {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::pretrain, Feature::finetune})

@@ -29,7 +29,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.set_parts("visual", "projector", "language_model");
   t.image_keys = {"image_size", "image_sizes", "grid_thw", "min_pixels", "max_pixels"};
   t.oldest_transformers = {5, 23, 0};
-  t.allow({Feature::quantization, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::fsdp, Feature::image_preferences, Feature::packing});
   t.refuse(Feature::zero3, "not-modelled",
            "a projector that runs for each image on shards is not supported yet: expected another strategy");
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})

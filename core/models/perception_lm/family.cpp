@@ -109,7 +109,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.cuts_images = t.chooses_tiles = true;
   t.default_sequence_length = std::max(t.default_sequence_length, 37 * c.tokens_per_tile());
   t.oldest_transformers = {5, 23, 0};
-  t.allow({Feature::quantization, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::fsdp, Feature::packing});
   t.refuse(Feature::flash_attention_2, "inconsistent", "timm's encoder is not made for it: use sdpa or eager");
   t.refuse(Feature::zero3, "not-modelled",
            "timm's encoder, whose parameters ZeRO-3 gathers for another module, is not supported yet: expected another "

@@ -36,7 +36,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_idle_parts = true;  // video_tower
   t.default_sequence_length = std::max(t.default_sequence_length, c.tokens_per_image());
   t.oldest_transformers = {5, 23, 0};
-  t.allow({Feature::quantization});
+  t.allow({Feature::quantization, Feature::packing});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
