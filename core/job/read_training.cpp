@@ -522,16 +522,16 @@ void check_trl(ConfigReader& training, const LoopConfig& loop) {
   if (runtime.framework != Framework::transformers || runtime.transformers < Version{5, 23, 0})
     training.fail_found(kKey, "not-modelled",
                         "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
-  const bool takes_prompts_images = loop.name == LoopName::sft || loop.name == LoopName::dpo;
-  if (loop.is_trl() &&
-      ((traits.takes_images && !takes_prompts_images) || (traits.max_audios > 0 && loop.name != LoopName::sft)))
-    training.fail_found(kKey, "not-modelled", "preferences of a model with images or audio are not supported yet");
   if (loop.is_trl() && (traits.classifies != (loop.name == LoopName::reward)))
     training.fail_found(kKey, "inconsistent",
                         loop.name == LoopName::reward ? traits.class_name + " has no head that scores a sequence"
                                                       : traits.class_name + " has no head that predicts tokens");
-  else if (loop.has_fused_head() && traits.refusal(Feature::chunked_cross_entropy))
-    training.fail_found(kKey, "not-modelled", "a fused head of this model is not supported yet; expected \"step\"");
+  else if (const auto refusal = traits.refusal(Feature::chunked_cross_entropy); loop.has_fused_head() && refusal)
+    training.fail_found(kKey, refusal->code, "TRL puts a head of its own on the model; " + refusal->why);
+  const bool takes_prompts_images = loop.name == LoopName::sft || loop.name == LoopName::dpo;
+  if (loop.is_trl() &&
+      ((traits.takes_images && !takes_prompts_images) || (traits.max_audios > 0 && loop.name != LoopName::sft)))
+    training.fail_found(kKey, "not-modelled", "preferences of a model with images or audio are not supported yet");
   if (loop.name == LoopName::reward && traits.labels != 1)
     training.fail_found(
         kKey, "inconsistent",

@@ -103,6 +103,8 @@ ModelTraits bart_traits(const FamilyConfig& config) {
   if (c.names->variant != BartVariant::marian) t.allow({Feature::quantization});
   t.takes_targets = true;
   t.ties_embeddings = true;
+  if (c.names->variant == BartVariant::bart || c.names->variant == BartVariant::mbart)  // TRL's trainers do run
+    t.refuse(Feature::chunked_cross_entropy, "not-modelled", "this is not supported yet with " + t.class_name);
   // peft 0.21, utils/constants.py
   if (c.names->variant == BartVariant::bart) {
     t.lora_targets = {"q_proj", "v_proj"};

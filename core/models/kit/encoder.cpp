@@ -66,9 +66,10 @@ ModelTraits encoder_traits(const EncoderConfig& c, const char* base) {
     t.has_loss = false;
     t.losses = {"last_hidden_state"};
   }
-  for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::packing, Feature::quantization, Feature::chunked_cross_entropy})
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::packing, Feature::quantization})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::chunked_cross_entropy, "inconsistent",
+           "this is for models that predict the next token, and " + t.class_name + " is none");
   t.has_no_liger();
   return t;
 }

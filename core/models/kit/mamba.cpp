@@ -293,8 +293,9 @@ ModelTraits state_space_traits(const StateSpaceConfig& config) {
   t.default_sequence_length = 2048;
   t.refuse(Feature::sdpa, "inconsistent",
            t.class_name + " attends to nothing, and loads as eager only: expected eager");
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::packing, Feature::flash_attention,
-                                Feature::flash_attention_2, Feature::quantization, Feature::chunked_cross_entropy})
+  t.refuse(Feature::flash_attention_2, "inconsistent", t.class_name + " attends to nothing: expected eager");
+  for (const Feature feature :
+       {Feature::zero3, Feature::fsdp, Feature::packing, Feature::flash_attention, Feature::quantization})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.has_no_liger();
   return t;

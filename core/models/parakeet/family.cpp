@@ -100,9 +100,11 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 2 * c.subsampling_layers - 1 + 3;
   t.default_sequence_length = 200;
   t.tower = "encoder";
-  for (const Feature feature : {Feature::deepspeed, Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing,
-                                Feature::quantization, Feature::chunked_cross_entropy})
+  for (const Feature feature :
+       {Feature::deepspeed, Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::chunked_cross_entropy, "inconsistent",
+           "this is for models that predict the next token, and " + t.class_name + " is none");
   t.refuse(Feature::flash_attention_2, "inconsistent", "the class has no flash attention: expected sdpa or eager");
   t.has_no_liger();
   return t;

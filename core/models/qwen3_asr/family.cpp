@@ -64,9 +64,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = 1024;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"Qwen3ASRAudioEncoderLayer"};
-  for (const Feature feature :
-       {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::chunked_cross_entropy,
-        Feature::flash_attention, Feature::flash_attention_2, Feature::pretrain, Feature::finetune})
+  for (const Feature feature : {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::flash_attention,
+                                Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});
   return t;

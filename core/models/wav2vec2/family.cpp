@@ -159,9 +159,11 @@ ModelTraits traits(const FamilyConfig& config) {
   // freeze_feature_encoder(): nothing in it asks for a gradient, nor does what it is given.
   t.finetune = {{"feature_extractor"}, {}, {"feature_extractor"}};
   t.allow({Feature::finetune, Feature::flash_attention_2});
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing,
-                                Feature::quantization, Feature::chunked_cross_entropy})
+  for (const Feature feature :
+       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::chunked_cross_entropy, "inconsistent",
+           "this is for models that predict the next token, and " + t.class_name + " is none");
   if (c.names->has_gated_attention)
     for (const Feature feature : {Feature::sdpa, Feature::flash_attention_2})
       t.refuse(feature, "inconsistent", "the class has attention of its own: expected eager");

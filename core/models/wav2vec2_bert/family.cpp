@@ -99,9 +99,11 @@ ModelTraits traits(const FamilyConfig& config) {
   t.hidden_size = c.hidden_size;
   t.default_sequence_length = 200;
   t.tower = "wav2vec2_bert";
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing,
-                                Feature::quantization, Feature::chunked_cross_entropy})
+  for (const Feature feature :
+       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::chunked_cross_entropy, "inconsistent",
+           "this is for models that predict the next token, and " + t.class_name + " is none");
   t.refuse(Feature::flash_attention_2, "inconsistent", "the class has no flash attention: expected sdpa or eager");
   t.has_no_liger();
   return t;
