@@ -73,8 +73,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = c.tokens_per_window() + 512;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {c.text.names->decoder_layer, "VoxtralEncoderLayer"};
-  for (const Feature feature :
-       {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::pretrain, Feature::finetune})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});
   return t;
