@@ -107,6 +107,8 @@ ModelTraits bart_traits(const FamilyConfig& config) {
     t.refuse(Feature::chunked_cross_entropy, "not-modelled", "this is not supported yet with " + t.class_name);
   // peft 0.21, utils/constants.py
   if (c.names->variant == BartVariant::bart) {
+    t.allow({Feature::fsdp});
+    t.no_split_modules = {c.names->encoder_layer, c.names->decoder_layer};
     t.lora_targets = {"q_proj", "v_proj"};
     t.ia3_targets = {"q_proj", "v_proj", "fc2"};
     t.ia3_feedforward = {"fc2"};

@@ -104,6 +104,7 @@ GptjAttention make_attention(const Builder& builder, const TextConfig& c, const 
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = gptj_traits(config);
+  allow_compared(t, {Feature::fsdp});
   t.has_no_peft_targets();
   t.lora_targets = {"qkv_proj"};  // peft 0.21, utils/constants.py
   t.refuse(Feature::flash_attention_2, "inconsistent",

@@ -263,6 +263,7 @@ namespace {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = gptj_traits(config);
+  allow_compared(t, {Feature::fsdp});
   t.ia3_targets = {"q_proj", "v_proj", "fc_out"};
   t.ia3_feedforward = {"fc_out"};
   t.ln_tuning_targets = {"ln_1", "ln_f"};
