@@ -87,6 +87,7 @@ TEST_CASE("Trainers' steps with 4-bit weights are the real ones' to the byte", "
 TEST_CASE("Trainers' steps of models with images or audio are the real ones' to the byte, padded and not",
           "[reference][trainer]") {
   check_cases("vision.jsonl", 369);
+  check_cases("vision.jsonl", 400);
 }
 
 TEST_CASE("HF Trainer's steps of models that read images or videos alone are the real ones' to the byte",
@@ -95,7 +96,7 @@ TEST_CASE("HF Trainer's steps of models that read images or videos alone are the
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("sft.jsonl", 103);
+  check_cases("sft.jsonl", 164);
 }
 
 TEST_CASE("Steps with noise on the embeddings are the real ones' to the byte", "[reference][trainer]") {
@@ -111,7 +112,7 @@ TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to
 }
 
 TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("dpo.jsonl", 43);
+  check_cases("dpo.jsonl", 49);
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {

@@ -140,7 +140,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family apertus =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -55,7 +55,7 @@ DecoderParts lfm2_text_parts(const TextConfig& config, const ModelOptions& optio
 
 namespace family {
 extern const Family lfm2 = text_family<read_lfm2_config, lfm2_text_parts>(
-    kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+    kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -37,7 +37,8 @@ ModelTraits traits(const FamilyConfig& config) {
            "the cache of image states of " + t.class_name + " is not supported yet: expected train");
   t.refuse(Feature::flash_attention_2, "inconsistent",
            t.class_name + " has no flash attention: expected eager or sdpa");
-  t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
+  for (const Feature feature : {Feature::zero3, Feature::fsdp})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.leave_liger_out();
   return t;
 }
