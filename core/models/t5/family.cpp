@@ -59,6 +59,10 @@ ModelTraits t5_traits(const FamilyConfig& config) {
   t.allow({Feature::zero3});
   t.takes_targets = true;
   t.ties_embeddings = c.tie_word_embeddings;
+  if (c.names->variant == T5Variant::t5) {
+    t.allow({Feature::fsdp});
+    t.no_split_modules = {c.names->block};
+  }
   // peft 0.21, utils/constants.py
   t.lora_targets = {"q", "v"};
   t.ia3_targets = {"k", "v", c.names->variant == T5Variant::t5 ? "wo" : "wi_1"};
