@@ -47,16 +47,13 @@ std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, co
   const std::string_view type = record.type;
   if (type != "Linear" && type != "Conv1D") return nullptr;
   const std::string path = module_path(context_.log, builder.module);
-  const std::vector<std::string> usual(kOutputEmbeddings.begin(), kOutputEmbeddings.end());  // get_keys_to_not_convert
-  const bool is_at_top = context_.log.is_root(record.parent) || config_.skip_modules;
-  for (const std::string& name : config_.skip_modules.value_or(usual))
-    if (skips(path, name) && is_output_embeddings(name, is_at_top)) return nullptr;
   if (config_.skip_modules) {
     for (const std::string& name : *config_.skip_modules)
       if (skips(path, name)) return nullptr;
   } else {  // get_keys_to_not_convert: the layer alone, not what stands beside it in a head (lm_head.dense)
+    const bool is_at_top = context_.log.is_root(record.parent);
     for (const std::string_view name : kOutputEmbeddings)
-      if (path.ends_with(name)) return nullptr;
+      if (path.ends_with(name) && is_output_embeddings(name, is_at_top)) return nullptr;
   }
   const auto state = std::make_shared<QuantState>();
   state->shape = shape;

@@ -76,12 +76,10 @@ bool Tuner::is_target(ModuleId module) const {
   if (targets_.all_linear) {
     // _maybe_include_all_linear_layers leaves out get_output_embeddings().
     const ModuleRecord& record = context_.log.modules[module];
-    const std::string_view type = record.type;
     const bool is_at_top = context_.log.is_root(record.parent);
-    return (type == "Linear" || type == "NonDynamicallyQuantizableLinear") &&
+    return is_linear(record) &&
            std::none_of(kOutputEmbeddings.begin(), kOutputEmbeddings.end(),
                         [&](std::string_view name) { return has_name(name) && is_output_embeddings(name, is_at_top); });
-    return is_linear(record) && std::none_of(kOutputEmbeddings.begin(), kOutputEmbeddings.end(), has_name);
   }
   return is_in_layers(module) && std::any_of(targets_.names.begin(), targets_.names.end(), has_name);
 }

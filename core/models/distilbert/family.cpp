@@ -223,7 +223,6 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = encoder_traits(config.as<DistilBertConfig>(), "distilbert");
   t.allow({Feature::zero3});
   if (config.as<DistilBertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::quantization});
-  if (config.as<DistilBertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::fsdp});
   return t;
 }
 

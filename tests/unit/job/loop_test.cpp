@@ -322,7 +322,9 @@ TEST_CASE("What SFTTrainer's arguments have wrong is said in its own terms", "[j
     return error.code + " " + error.pointer;
   };
   const std::string at = "/training/loop/args/";
-  CHECK(code(R"({"activation_offloading": true})") == "not-modelled " + at + "activation_offloading");
+  CHECK(code(R"({"activation_offloading": true})") == "none ");
+  CHECK(code(R"({"activation_offloading": true, "label_smoothing_factor": 0.1})") ==
+        "not-modelled " + at + "activation_offloading");
   CHECK(code(R"({"assistant_only_loss": true})") == "missing " + at + "assistant_only_loss");
   CHECK(code(R"({"assistant_only_loss": true})", R"({"scored": {"tokens": 100}})") == "none ");
   CHECK(code(R"({"completion_only_loss": false})", R"({"scored": "completion"})") ==

@@ -93,8 +93,7 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
                                     traits["class"] == "InstructBlipForConditionalGeneration";
           const int most = traits["class"] == "PerceptionLMForConditionalGeneration" ? 10'000  // 37 tiles
                            : reads_little                                            ? 128
-          const int most = traits["class"] == "PerceptionLMForConditionalGeneration" ? 10'000  // 37 tiles
-                           : traits["class"] == "Florence2ForConditionalGeneration"  ? 1000    // positions
+                           : traits["class"] == "Florence2ForConditionalGeneration"  ? 1000  // positions
                                                                                      : 4000;
           const int many = taken && value == "paged" ? 900 : most;
           job["data"]["sequence_length"] = traits["images"] == true || hears ? many : 64;
