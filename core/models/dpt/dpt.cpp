@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "models/bert/bert.h"
+#include "models/vit/self_attention.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
 #include "nn/checkpointing.h"
@@ -69,38 +69,9 @@ struct DptEmbeddings {
   ModuleId module, patch_embeddings = 0;
 };
 
-struct DptSelfAttention {
-  DptSelfAttention(const Builder& builder, const VitConfig& c, const ModelOptions& options)
-      : query(builder.child("query", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
-        key(builder.child("key", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
-        value(builder.child("value", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
-        head_dim(c.head_dim()),
-        call{.kind = options.attention, .dropout = c.attention_probs_dropout_prob},
-        module(builder.module) {}
-
-  AttentionOutputs operator()(const Tensor& argument) const {
-    ModuleCall self(argument.context(), module);
-    const Tensor hidden_states = self.argument(argument);
-    AttentionInputs states;
-    states.key = heads_of(key(hidden_states), head_dim);
-    states.value = heads_of(value(hidden_states), head_dim);
-    states.query = heads_of(query(hidden_states), head_dim);
-    AttentionOutputs attention = call.kind == AttentionKind::eager
-                                     ? eager_in_own_type(call, states, {})
-                                     : attention_forward(call, states.query, states.key, states.value, {});
-    attention.output = self.result(reshape(attention.output, hidden_states.sizes()));
-    return attention;
-  }
-
-  Linear query, key, value;
-  std::int64_t head_dim;
-  AttentionCall call;
-  ModuleId module;
-};
-
 struct DptAttention {
   DptAttention(const Builder& builder, const VitConfig& c, const ModelOptions& options)
-      : attention(builder.child("attention", "DPTSelfAttention"), c, options), module(builder.module) {
+      : attention(builder.child("attention", "DPTSelfAttention"), c, options, c.qkv_bias), module(builder.module) {
     const Builder its = builder.child("output", "DPTViTSelfOutput");
     output = its.module;
     dense = Linear(its.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
@@ -116,7 +87,7 @@ struct DptAttention {
     return call.result(hidden_states);
   }
 
-  DptSelfAttention attention;
+  VitSelfAttention attention;
   Linear dense;
   double dropout_prob = 0;
   ModuleId module, output = 0;

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/bert/bert.h"
 #include "models/videomae/everest.h"
+#include "models/vit/self_attention.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
 #include "nn/checkpointing.h"
@@ -82,35 +82,6 @@ struct VideoMaeEmbeddings {
   ModuleId module = 0, patch_embeddings = 0, projection = 0;
 };
 
-struct VideoMaeSelfAttention {
-  VideoMaeSelfAttention(const Builder& builder, const VitConfig& c, const ModelOptions& options)
-      : query(builder.child("query", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
-        key(builder.child("key", "Linear"), c.hidden_size, c.hidden_size, false),
-        value(builder.child("value", "Linear"), c.hidden_size, c.hidden_size, c.qkv_bias),
-        head_dim(c.head_dim()),
-        call{.kind = options.attention, .dropout = c.attention_probs_dropout_prob},
-        module(builder.module) {}
-
-  AttentionOutputs operator()(const Tensor& argument) const {
-    ModuleCall self(argument.context(), module);
-    const Tensor hidden_states = self.argument(argument);
-    AttentionInputs states;
-    states.key = heads_of(key(hidden_states), head_dim);
-    states.value = heads_of(value(hidden_states), head_dim);
-    states.query = heads_of(query(hidden_states), head_dim);
-    AttentionOutputs attention = call.kind == AttentionKind::eager
-                                     ? eager_in_own_type(call, states, {})
-                                     : attention_forward(call, states.query, states.key, states.value, {});
-    attention.output = self.result(reshape(attention.output, hidden_states.sizes()));
-    return attention;
-  }
-
-  Linear query, key, value;
-  std::int64_t head_dim;
-  AttentionCall call;
-  ModuleId module;
-};
-
 /// VideoMAESelfOutput, VideoMAEIntermediate and VideoMAEOutput: a Linear called `dense`, and what comes behind it.
 struct VideoMaeDense {
   VideoMaeDense(const Builder& builder, std::int64_t in, std::int64_t out)
@@ -129,7 +100,7 @@ struct VideoMaeDense {
 struct VideoMaeLayer {
   VideoMaeLayer(const Builder& builder, const VitConfig& c, const ModelOptions& options)
       : attention_builder(builder.child("attention", c.names->attention)),
-        attention(attention_builder.child("attention", "VideoMAESelfAttention"), c, options),
+        attention(attention_builder.child("attention", "VideoMAESelfAttention"), c, options, false),
         attention_output(attention_builder.child("output", "VideoMAESelfOutput"), c.hidden_size, c.hidden_size),
         intermediate(builder.child("intermediate", "VideoMAEIntermediate"), c.hidden_size, c.intermediate_size),
         output(builder.child("output", "VideoMAEOutput"), c.intermediate_size, c.hidden_size),
@@ -162,7 +133,7 @@ struct VideoMaeLayer {
   }
 
   Builder attention_builder;
-  VideoMaeSelfAttention attention;
+  VitSelfAttention attention;
   VideoMaeDense attention_output, intermediate, output;
   LayerNorm layernorm_before, layernorm_after;
   Activation hidden_act;
