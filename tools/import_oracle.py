@@ -24,6 +24,9 @@ FAMILIES = (
 )
 # The folders of core/models whose name is not their model_type.
 FOLDERS = {
+    "deberta-v2": "deberta_v2",
+    "xlm-roberta": "xlm_roberta",
+    "qwen3_5_text": "qwen3_5",
     "inkling_text": "inkling",
     "qwen4_exp_text": "qwen4_exp",
     "modernbert-decoder": "modernbert_decoder",

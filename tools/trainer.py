@@ -454,6 +454,7 @@ class Samples:
             self.features = [math.prod(self.media["inputs"]["image_position_ids"]["grid"]) // side**2] * self.media["batch"]["mbs"]
         self.loss_type = spec["loop"].get("args", {}).get("loss_type")
         self.class_label = self.label_of(spec["model"]["config"]) if classifies(spec) else None
+        self.answers = spec["model"]["class"].endswith("ForQuestionAnswering")
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
         world = spec.get("parallel", {}).get("world", 1)  # of whose batches this process has every so many-th
         packed, lengths = self.data.get("packed"), self.data.get("lengths")
@@ -487,6 +488,8 @@ class Samples:
         if self.class_label is not None:
             labels = torch.tensor(self.class_label)
         out = {"input_ids": ids, "labels": labels}
+        if self.answers:  # as run_qa.py's features have it
+            out = {"input_ids": ids, "start_positions": torch.tensor(1), "end_positions": torch.tensor(2)}
         if self.data.get("packed"):
             out["position_ids"] = torch.cat([torch.arange(n) for n in documents])
         return out
@@ -516,6 +519,9 @@ class Samples:
         if data.get("attention_mask", not data.get("packed")):
             ones = [torch.ones(len(s["input_ids"]), dtype=torch.int64) for s in samples]
             out["attention_mask"] = torch.stack([padded(row, 0) for row in ones])
+        for key in ("start_positions", "end_positions"):
+            if key in samples[0]:
+                out[key] = torch.stack([sample[key] for sample in samples])
         if media:
             self.add_media(out, samples, padded)
         if targets := data.get("targets"):
@@ -704,6 +710,8 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
             task = "SEQ_2_SEQ_LM"
         elif classifies(spec):
             task = "SEQ_CLS"
+        elif spec["model"]["class"].endswith("ForTokenClassification"):
+            task = "TOKEN_CLS"
         return getattr(peft, given["type"])(**{"task_type": task, **given.get("args", {})})
 
     if loop["kind"] in TRL:

@@ -226,9 +226,15 @@ void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage,
     training.fail_found("stage", "inconsistent", "it trains only the projector; expected finetune, or no adapters");
 }
 
-/// task_type SEQ_CLS: PeftModelForSequenceClassification.__init__ (peft 0.21, peft_model.py) trains the head, too.
-void save_head(const ModelConfig& model, std::vector<std::string>& modules_to_save) {
+/// task_type SEQ_CLS or TOKEN_CLS: PeftModelForSequenceClassification.__init__ and its like (peft 0.21, peft_model.py)
+/// train the head, too.
+void save_head(ConfigReader& reader, const ModelConfig& model, bool targets_all,
+               std::vector<std::string>& modules_to_save) {
   constexpr const char* kHead = "score";
+  const bool is_of_tokens = model.traits().classifies && model.traits().labels == 0;
+  if (is_of_tokens && targets_all)  // _maybe_include_all_linear_layers leaves out the head of sequences alone
+    reader.fail_found("target_modules", "inconsistent",
+                      "it reaches score, which peft saves whole and then cannot wrap: expected names of modules");
   if (model.traits().classifies &&
       std::find(modules_to_save.begin(), modules_to_save.end(), kHead) == modules_to_save.end())
     modules_to_save.emplace_back(kHead);
@@ -271,7 +277,7 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
     reader.fail_found("use_dora", "not-modelled", "DoRA is modelled as peft 0.19 and later have it");
   if (lora.lora_bias && runtime.peft < Version{0, 14, 0})
     reader.fail_found("lora_bias", "inconsistent", "peft 0.14 or later has it");
-  save_head(model, lora.modules_to_save);
+  save_head(reader, model, lora.target_modules.all_linear, lora.modules_to_save);
   check_adapters(training, reader, stage, lora.modules_to_save);
   reader.finish();
   return lora;
@@ -286,7 +292,7 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   ia3.target_modules = read_target_modules(reader, model.traits().ia3_targets);
   ia3.feedforward_modules = read_target_modules(reader, model.traits().ia3_feedforward, "feedforward_modules");
   check_feedforward(reader, ia3);
-  save_head(model, ia3.modules_to_save);
+  save_head(reader, model, ia3.target_modules.all_linear, ia3.modules_to_save);
   check_adapters(training, reader, stage, ia3.modules_to_save);
   reader.finish();
   return ia3;

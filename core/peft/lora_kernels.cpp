@@ -33,7 +33,7 @@ struct LoraParameters {
 /// _apply_dropout: null where nothing is dropped.
 Tensor apply_dropout(const Linear& layer, const Tensor& x) {
   const LoraAdapter& adapter = layer.wrapper->as_lora()->adapter();
-  return adapter.config().dropout > 0 ? adapter.dropout(x) : Tensor();
+  return adapter.config().dropout > 0 && x.context().training ? adapter.dropout(x) : Tensor();
 }
 
 /// dequantize (kernels/quantize.py): a weight as it is, [out, in], or a copy made of its 4 bits.

@@ -190,6 +190,15 @@ def llama4_tiles(size: list[int], tile: list[int]) -> int:
 AYA_TILES = {"aya_vision": internvl_tiles, "cohere2_vision": cohere2_vision_tiles, "llama4": llama4_tiles}
 
 
+def labels_of_sequences(config: dict[str, Any], batch: int) -> dict[str, Any]:
+    """What ForSequenceClassificationLoss (transformers 5.23, loss/loss_utils.py) wants of a config's problem."""
+    labels = config.get("num_labels", len(config.get("id2label", "01")))
+    problem = config.get("problem_type") or ("regression" if labels == 1 else "single_label_classification")
+    if problem == "single_label_classification":
+        return tensor([batch])
+    return tensor([batch] if labels == 1 and problem == "regression" else [batch, labels], "float32")
+
+
 def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     config, batch = model["config"], data.get("micro_batch_size", 1)
     kind, sequence = config.get("model_type"), data.get("sequence_length")
@@ -269,8 +278,12 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
         if kind not in PAIRS and (not model["class"].endswith("Model") or model["class"].endswith(("LMHeadModel", "MTModel"))):
-            classifies = model["class"].endswith("ForSequenceClassification")
-            out["labels"] = tensor([batch] if classifies else [batch, data.get("target_length", sequence)])
+            if model["class"].endswith("ForQuestionAnswering"):
+                out |= {"start_positions": tensor([batch]), "end_positions": tensor([batch])}
+            elif model["class"].endswith("ForSequenceClassification"):
+                out["labels"] = labels_of_sequences(config, batch)
+            else:
+                out["labels"] = tensor([batch, data.get("target_length", sequence)])
     vision = config.get("vision_config", config)
     images = batch * images_of(data)
     if kind in ("smolvlm", "idefics3"):

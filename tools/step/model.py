@@ -180,6 +180,8 @@ def add_adapters(model: Any, train: dict[str, Any]) -> Any:
     autocast = options.pop("autocast_adapter_dtype", True)
     if train.get("ckpt"):
         model.enable_input_require_grads()
+    if hasattr(model, "score"):  # of decoders that classify, as the job has it: peft then trains the head, too
+        options["task_type"] = "TOKEN_CLS" if type(model).__name__.endswith("ForTokenClassification") else "SEQ_CLS"
     model = get_peft_model(model, config_class(**options), autocast_adapter_dtype=autocast)
     for name, parameter in model.named_parameters():
         if any(pattern in name for pattern in also):

@@ -40,7 +40,8 @@ constexpr BertClassNames kNames{.base = "albert",
 constexpr ModelClass kClasses[] = {{"albert", kNames.masked_lm},
                                    {"albert", kNames.model},
                                    {"albert", kNames.sequence_classification},
-                                   {"albert", kNames.token_classification}};
+                                   {"albert", kNames.token_classification},
+                                   {"albert", "AlbertForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer};
 
 struct AlbertConfig : BertConfig {
@@ -225,6 +226,10 @@ class AlbertFor : public EncoderModel {
     }
     albert_ =
         AlbertModel(root_.child(kNames.base, kNames.model), c, options, head_ == EncoderHead::sequence_classification);
+    if (head_ == EncoderHead::question_answering) {
+      qa_outputs_ = Linear(root_.child("qa_outputs", "Linear"), c.hidden_size, c.num_labels, true);
+      return;
+    }
     if (head_ != EncoderHead::masked_lm) {
       classifier_ = ClassificationHead(root_, c, false);
       return;
@@ -237,12 +242,14 @@ class AlbertFor : public EncoderModel {
     BertModel::Output outputs = albert_(inputs);
     if (head_ == EncoderHead::none) return {{}, outputs.pooler_output, {outputs.last_hidden_state}};
     if (head_ == EncoderHead::masked_lm) return outputs_of(predictions_(outputs.last_hidden_state), inputs);
+    if (head_ == EncoderHead::question_answering) return outputs_of(qa_outputs_(outputs.last_hidden_state), inputs);
     return outputs_of(classifier_(outputs.pooler_output ? outputs.pooler_output : outputs.last_hidden_state), inputs);
   }
 
  private:
   AlbertModel albert_;
   AlbertMLMHead predictions_;
+  Linear qa_outputs_;
   ClassificationHead classifier_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"ApertusForCausalLM", "ApertusModel",   "ApertusDecoderLayer",   "ApertusAttention",
                                  "ApertusMLP",         "ApertusRMSNorm", "ApertusRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"apertus", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"apertus", kNames.causal_lm}, {"apertus", "ApertusForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

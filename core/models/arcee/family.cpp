@@ -8,7 +8,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"ArceeForCausalLM", "ArceeModel",   "ArceeDecoderLayer",   "ArceeAttention",
                                  "ArceeMLP",         "ArceeRMSNorm", "ArceeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"arcee", kNames.causal_lm}, {"arcee", "ArceeForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"arcee", kNames.causal_lm}, {"arcee", "ArceeForSequenceClassification"}, {"arcee", "ArceeForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -18,8 +18,7 @@ struct BertClassNames {
   bool is_electra = false;         ///< embeddings of a width of their own, no pooler, heads of its own
   const char *lm_head = "BertOnlyMLMHead", *classification_head = "";  ///< the second of RoBERTa alone
   bool lm_head_bias = true;       ///< RobertaLMHead has one, which its decoder takes
-  bool head_first = false;        ///< ForMaskedLM makes its head before the model
-  bool classifier_first = false;  ///< so do those that classify
+  bool head_first = false;  ///< classes make their head before the model
   bool model_pools = true;        ///< the class without a head has a pooler
   /// The class's defaults.
   std::int64_t vocab_size = 30522, pad_token_id = 0, max_position_embeddings = 512, type_vocab_size = 2;

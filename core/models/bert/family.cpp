@@ -25,7 +25,8 @@ constexpr BertClassNames kNames{.base = "bert",
 constexpr ModelClass kClasses[] = {{"bert", kNames.masked_lm},
                                    {"bert", kNames.model},
                                    {"bert", kNames.sequence_classification},
-                                   {"bert", kNames.token_classification}};
+                                   {"bert", kNames.token_classification},
+                                   {"bert", "BertForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
 }  // namespace

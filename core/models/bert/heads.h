@@ -124,26 +124,30 @@ class BertFor : public EncoderModel {
       return;
     }
     const bool predicts = head_ == EncoderHead::masked_lm;
-    const auto make_classifier = [&] { classifier_ = ClassificationHead(root_, c, classifies_text && has_own_head); };
-    if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
-    if (!predicts && c.names->classifier_first) make_classifier();
+    const auto make_head = [&] {
+      if (predicts)
+        masked_lm_ = MaskedLMHead(root_, c);
+      else if (head_ == EncoderHead::question_answering)
+        qa_outputs_ = Linear(root_.child("qa_outputs", "Linear"), c.hidden_size, c.num_labels, true);
+      else
+        classifier_ = ClassificationHead(root_, c, classifies_text && has_own_head);
+    };
+    if (c.names->head_first) make_head();
     Builder base = root_.child(c.names->base, c.names->model);
     // Trainer.get_decay_parameter_names takes all below "roberta_prelayernorm" for norms (transformers 5.23,
     // trainer.py).
     base.in_norm = std::string_view(c.names->base).find("layernorm") != std::string_view::npos;
     model_ = Encoder(base, c, options, pools);
-    if (predicts) {
-      if (!c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
-      // _tied_weights_keys: the head's own bias, too
-      if (c.tie_word_embeddings) tie_decoder(masked_lm_.decoder, model_.embeddings.word_embeddings, masked_lm_.bias);
-    } else if (!c.names->classifier_first) {
-      make_classifier();
-    }
+    if (!c.names->head_first) make_head();
+    // _tied_weights_keys: the head's own bias, too
+    if (predicts && c.tie_word_embeddings)
+      tie_decoder(masked_lm_.decoder, model_.embeddings.word_embeddings, masked_lm_.bias);
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
     typename Encoder::Output outputs = model_(inputs);
     if (head_ == EncoderHead::none) return {{}, outputs.pooler_output, {outputs.last_hidden_state}};
+    if (head_ == EncoderHead::question_answering) return outputs_of(qa_outputs_(outputs.last_hidden_state), inputs);
     return outputs_of(head_ == EncoderHead::masked_lm
                           ? masked_lm_(outputs.last_hidden_state)
                           : classifier_(outputs.pooler_output ? outputs.pooler_output : outputs.last_hidden_state),
@@ -154,6 +158,7 @@ class BertFor : public EncoderModel {
   Encoder model_;
   MaskedLMHead masked_lm_;
   ClassificationHead classifier_;
+  Linear qa_outputs_;
 };
 
 /// bert_family of such an encoder.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "BloomForCausalLM", "BloomModel", "BloomBlock", "BloomAttention", "BloomMLP", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"bloom", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"bloom", kNames.causal_lm}, {"bloom", "BloomForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {
@@ -181,7 +181,7 @@ class BloomForCausalLM : public PositionedLM {
     make_layers(transformer, "h", c,
                 [&](const Builder& layer) { return std::make_unique<BloomBlock>(layer, c, options, outputs_); });
     language_model_.norm = norm("ln_f");
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:

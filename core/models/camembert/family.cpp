@@ -24,13 +24,13 @@ constexpr BertClassNames kNames{.base = "roberta",
                                 .lm_head = "CamembertLMHead",
                                 .classification_head = "CamembertClassificationHead",
                                 .head_first = true,
-                                .classifier_first = true,
                                 .vocab_size = 30522,
                                 .pad_token_id = 1};
 constexpr ModelClass kClasses[] = {{"camembert", kNames.masked_lm},
                                    {"camembert", kNames.model},
                                    {"camembert", kNames.sequence_classification},
-                                   {"camembert", kNames.token_classification}};
+                                   {"camembert", kNames.token_classification},
+                                   {"camembert", "CamembertForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
 }  // namespace

@@ -20,7 +20,8 @@ namespace {
 constexpr ModelClass kClasses[] = {{"deberta", "DebertaForMaskedLM"},
                                    {"deberta", "DebertaModel"},
                                    {"deberta", "DebertaForSequenceClassification"},
-                                   {"deberta", "DebertaForTokenClassification"}};
+                                   {"deberta", "DebertaForTokenClassification"},
+                                   {"deberta", "DebertaForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {"DebertaLayer"};
 
 /// DebertaLayerNorm.forward

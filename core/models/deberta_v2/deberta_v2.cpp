@@ -320,6 +320,9 @@ class DebertaV2For : public EncoderModel {
         dense_ = Linear(pooler.child("dense", "Linear"), hidden, hidden, true);
         break;
       }
+      case EncoderHead::question_answering:
+        out_ = Linear(root_.child("qa_outputs", "Linear"), hidden, c.num_labels, true);
+        return;
       case EncoderHead::token_classification:
         break;
     }
@@ -349,6 +352,8 @@ class DebertaV2For : public EncoderModel {
       }
       case EncoderHead::sequence_classification:
         return classify(sequence_output, inputs);
+      case EncoderHead::question_answering:
+        return outputs_of(out_(sequence_output), inputs);
       case EncoderHead::token_classification:
         break;
     }

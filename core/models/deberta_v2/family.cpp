@@ -16,7 +16,8 @@ namespace {
 constexpr ModelClass kClasses[] = {{"deberta-v2", "DebertaV2ForMaskedLM"},
                                    {"deberta-v2", "DebertaV2Model"},
                                    {"deberta-v2", "DebertaV2ForSequenceClassification"},
-                                   {"deberta-v2", "DebertaV2ForTokenClassification"}};
+                                   {"deberta-v2", "DebertaV2ForTokenClassification"},
+                                   {"deberta-v2", "DebertaV2ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {"DebertaV2Layer"};
 
 std::string lower(std::string text) {

@@ -15,7 +15,9 @@ namespace {
 constexpr LlamaClassNames kNames{"DiffLlamaForCausalLM",    "DiffLlamaModel", "DiffLlamaDecoderLayer",
                                  "DiffLlamaAttention",      "DiffLlamaMLP",   "DiffLlamaRMSNorm",
                                  "DiffLlamaRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"diffllama", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"diffllama", kNames.causal_lm},
+                                   {"diffllama", "DiffLlamaForSequenceClassification"},
+                                   {"diffllama", "DiffLlamaForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -20,7 +20,7 @@ namespace {
 
 /// class DistilBertConfig: the fields that decide memory.
 struct DistilBertConfig : EncoderConfig {
-  double dropout = 0.1, attention_dropout = 0.1, seq_classif_dropout = 0.2;
+  double dropout = 0.1, attention_dropout = 0.1, seq_classif_dropout = 0.2, qa_dropout = 0.1;
 
   bool operator==(const DistilBertConfig&) const = default;
 };
@@ -104,7 +104,8 @@ class DistilBertFor : public EncoderModel {
     } else if (head_ != EncoderHead::none) {
       if (head_ == EncoderHead::sequence_classification)
         dense_ = Linear(root_.child("pre_classifier", "Linear"), dim, dim, true);
-      out_ = Linear(root_.child("classifier", "Linear"), dim, c.num_labels, true);
+      const bool answers = head_ == EncoderHead::question_answering;
+      out_ = Linear(root_.child(answers ? "qa_outputs" : "classifier", "Linear"), dim, c.num_labels, true);
     }
   }
 
@@ -129,9 +130,11 @@ class DistilBertFor : public EncoderModel {
         return outputs_of(out_(pooled_output), inputs);
       }
       case EncoderHead::token_classification:
+      case EncoderHead::question_answering:
         break;
     }
-    hidden_states = dropout(hidden_states, config_.dropout);
+    hidden_states =
+        dropout(hidden_states, head_ == EncoderHead::question_answering ? config_.qa_dropout : config_.dropout);
     return outputs_of(out_(hidden_states), inputs);
   }
 
@@ -198,7 +201,8 @@ class DistilBertFor : public EncoderModel {
 constexpr ModelClass kClasses[] = {{"distilbert", "DistilBertForMaskedLM"},
                                    {"distilbert", "DistilBertModel"},
                                    {"distilbert", "DistilBertForSequenceClassification"},
-                                   {"distilbert", "DistilBertForTokenClassification"}};
+                                   {"distilbert", "DistilBertForTokenClassification"},
+                                   {"distilbert", "DistilBertForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {"TransformerBlock"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
@@ -215,7 +219,8 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   check_encoder_heads(reader, c, "dim");
   if (reader.optional_integer("chunk_size_feed_forward", non_negative).value_or(0) != 0)
     reader.fail_found("chunk_size_feed_forward", "not-modelled", "this is not supported yet: expected 0");
-  reader.ignore({"qa_dropout", "sinusoidal_pos_embds"});
+  c.qa_dropout = reader.number("qa_dropout", c.qa_dropout, 0, 1);
+  reader.ignore({"sinusoidal_pos_embds"});
   return c;
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"DogeForCausalLM", "DogeModel",   "DogeDecoderLayer",   "DogeAttention",
                                  "DogeMLP",         "DogeRMSNorm", "DogeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"doge", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"doge", kNames.causal_lm}, {"doge", "DogeForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct DogeConfig : TextConfig {
@@ -194,7 +194,7 @@ DecoderParts parts(const DogeConfig& config, const ModelOptions& options) {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<DogeConfig>());
   t.has_no_peft_targets();
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::inference, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::flash_attention, Feature::flash_attention_2})

@@ -28,7 +28,8 @@ constexpr BertClassNames kNames{.base = "electra",
 constexpr ModelClass kClasses[] = {{"electra", kNames.masked_lm},
                                    {"electra", kNames.model},
                                    {"electra", kNames.sequence_classification},
-                                   {"electra", kNames.token_classification}};
+                                   {"electra", kNames.token_classification},
+                                   {"electra", "ElectraForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer};
 
 ModelTraits traits(const FamilyConfig& config) {

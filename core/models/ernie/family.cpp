@@ -25,7 +25,8 @@ constexpr BertClassNames kNames{.base = "ernie",
 constexpr ModelClass kClasses[] = {{"ernie", kNames.masked_lm},
                                    {"ernie", kNames.model},
                                    {"ernie", kNames.sequence_classification},
-                                   {"ernie", kNames.token_classification}};
+                                   {"ernie", kNames.token_classification},
+                                   {"ernie", "ErnieForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer};
 
 ModelTraits traits(const FamilyConfig& config) {

@@ -149,6 +149,7 @@ class EuroBertFor : public EncoderModel {
         dense_ = Linear(root_.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
         break;
       case EncoderHead::token_classification:
+      case EncoderHead::question_answering:  // EuroBERT has none
         break;
     }
     out_ = Linear(root_.child("classifier", "Linear"), c.hidden_size, c.num_labels, true);

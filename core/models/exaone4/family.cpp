@@ -13,7 +13,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Exaone4ForCausalLM", "Exaone4Model",   "Exaone4DecoderLayer",   "Exaone4Attention",
                                  "Exaone4MLP",         "Exaone4RMSNorm", "Exaone4RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"exaone4", kNames.causal_lm}, {"exaone4", "Exaone4ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"exaone4", kNames.causal_lm},
+                                   {"exaone4", "Exaone4ForSequenceClassification"},
+                                   {"exaone4", "Exaone4ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace

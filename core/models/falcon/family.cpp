@@ -19,7 +19,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"FalconForCausalLM", "FalconModel", "FalconDecoderLayer",   "FalconAttention",
                                  "FalconMLP",         "LayerNorm",   "FalconRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"falcon", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"falcon", kNames.causal_lm}, {"falcon", "FalconForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct FalconConfig : TextConfig {
@@ -292,7 +292,7 @@ class FalconForCausalLM : public PositionedLM {
     });
     language_model_.norm = final_norm(torch_layer_norm, true)(transformer.child("ln_f", "LayerNorm"), c.hidden_size);
     language_model_.rotary_emb = LlamaRotaryEmbedding(transformer.child("rotary_emb", kNames.rotary_embedding), c);
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:

@@ -9,7 +9,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GemmaForCausalLM", "GemmaModel",   "GemmaDecoderLayer",   "GemmaAttention",
                                  "GemmaMLP",         "GemmaRMSNorm", "GemmaRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gemma", kNames.causal_lm}, {"gemma", "GemmaForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"gemma", kNames.causal_lm}, {"gemma", "GemmaForSequenceClassification"}, {"gemma", "GemmaForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,

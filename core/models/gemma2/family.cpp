@@ -12,7 +12,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Gemma2ForCausalLM", "Gemma2Model",   "Gemma2DecoderLayer",   "Gemma2Attention",
                                  "Gemma2MLP",         "Gemma2RMSNorm", "Gemma2RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gemma2", kNames.causal_lm}, {"gemma2", "Gemma2ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"gemma2", kNames.causal_lm},
+                                   {"gemma2", "Gemma2ForSequenceClassification"},
+                                   {"gemma2", "Gemma2ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,

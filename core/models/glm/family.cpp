@@ -8,7 +8,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GlmForCausalLM", "GlmModel",   "GlmDecoderLayer",   "GlmAttention",
                                  "GlmMLP",         "GlmRMSNorm", "GlmRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"glm", kNames.causal_lm}, {"glm", "GlmForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"glm", kNames.causal_lm}, {"glm", "GlmForSequenceClassification"}, {"glm", "GlmForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -8,7 +8,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Glm4ForCausalLM", "Glm4Model",   "Glm4DecoderLayer",   "Glm4Attention",
                                  "Glm4MLP",         "Glm4RMSNorm", "Glm4RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"glm4", kNames.causal_lm}, {"glm4", "Glm4ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"glm4", kNames.causal_lm}, {"glm4", "Glm4ForSequenceClassification"}, {"glm4", "Glm4ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

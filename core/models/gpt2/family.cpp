@@ -13,7 +13,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GPT2LMHeadModel", "GPT2Model", "GPT2Block", "GPT2Attention",
                                  "GPT2MLP",         "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"gpt2", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gpt2", kNames.causal_lm}, {"gpt2", "GPT2ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {
@@ -92,7 +92,7 @@ class GPT2LMHeadModel : public PositionedLM {
     wpe_ = Embedding(transformer.child("wpe", "Embedding"), c.max_position_embeddings, c.hidden_size);
     make_layers(transformer, "h", c, [&](const Builder& layer) { return make_layer(layer, c, options); });
     language_model_.norm = final_norm(torch_layer_norm, true)(transformer.child("ln_f", "LayerNorm"), c.hidden_size);
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:

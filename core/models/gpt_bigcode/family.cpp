@@ -17,7 +17,8 @@ constexpr LlamaClassNames kNames{"GPTBigCodeForCausalLM",
                                  "GPTBigCodeMLP",
                                  "LayerNorm",
                                  ""};
-constexpr ModelClass kClasses[] = {{"gpt_bigcode", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gpt_bigcode", kNames.causal_lm},
+                                   {"gpt_bigcode", "GPTBigCodeForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {
@@ -99,7 +100,7 @@ class GPTBigCodeForCausalLM : public PositionedLM {
       const Tensor ones = empty(context, Op::ones_like, sizes, DType::boolean);
       transformer.buffer(sizes, DType::boolean);  // a mask that nothing reads any more
     }
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "GPTNeoForCausalLM", "GPTNeoModel", "GPTNeoBlock", "GPTNeoAttention", "GPTNeoMLP", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"gpt_neo", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gpt_neo", kNames.causal_lm}, {"gpt_neo", "GPTNeoForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct GPTNeoConfig : TextConfig {
@@ -201,7 +201,7 @@ class GPTNeoForCausalLM : public PositionedLM {
       return std::make_unique<GPTNeoBlock>(layer, c, options, c.is_local[index++], outputs_);
     });
     language_model_.norm = final_norm(torch_layer_norm, true)(transformer.child("ln_f", "LayerNorm"), c.hidden_size);
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:
@@ -238,7 +238,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_no_peft_targets();
   t.lora_targets = {"q_proj", "v_proj"};
   refuse_generate_options(t);
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.refuse(Feature::sdpa, "inconsistent", "the class has attention of its own, not SDPA: expected eager");
   t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

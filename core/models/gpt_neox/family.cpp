@@ -11,7 +11,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GPTNeoXForCausalLM", "GPTNeoXModel", "GPTNeoXLayer",          "GPTNeoXAttention",
                                  "GPTNeoXMLP",         "LayerNorm",    "GPTNeoXRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gpt_neox", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gpt_neox", kNames.causal_lm}, {"gpt_neox", "GPTNeoXForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

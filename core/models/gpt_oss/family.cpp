@@ -8,7 +8,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GptOssForCausalLM", "GptOssModel",   "GptOssDecoderLayer",   "GptOssAttention",
                                  "GptOssMLP",         "GptOssRMSNorm", "GptOssRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gpt_oss", kNames.causal_lm}, {"gpt_oss", "GptOssForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"gpt_oss", kNames.causal_lm},
+                                   {"gpt_oss", "GptOssForSequenceClassification"},
+                                   {"gpt_oss", "GptOssForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GPTJForCausalLM", "GPTJModel", "GPTJBlock", "GPTJAttention",
                                  "GPTJMLP",         "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"gptj", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gptj", kNames.causal_lm}, {"gptj", "GPTJForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace
@@ -210,7 +210,7 @@ class GPTJForCausalLM : public PositionedLM {
       return std::make_unique<GPTJBlock>(layer, c, options, make_attention, outputs_);
     });
     language_model_.norm = final_norm(torch_layer_norm, true)(transformer.child("ln_f", "LayerNorm"), c.hidden_size);
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:
@@ -251,11 +251,10 @@ std::unique_ptr<Model> build_gptj(Context& context, const TextConfig& config, co
 
 ModelTraits gptj_traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  allow_compared(t, {Feature::zero3});
+  allow_compared(t, {Feature::zero3, Feature::quantization});
   t.language = "transformer";
   t.max_sequence_length = t.text.max_position_embeddings;
   t.refuse(Feature::sdpa, "inconsistent", "the class has attention of its own, not SDPA: expected eager");
-  t.allow({Feature::quantization});
   return t;
 }
 

@@ -35,8 +35,10 @@ constexpr Family gptj_family(std::span<const ModelClass> classes, std::span<cons
                              ModelTraits (*traits)(const FamilyConfig&)) {
   return {.classes = classes,
           .blocks = blocks,
-          .read = [](ConfigReader& reader, const ModelClass&, Framework) -> FamilyConfig {
-            return read_gptj_config(reader, names, parts);
+          .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
+            TextConfig config = read_gptj_config(reader, names, parts);
+            config.classifier = read_classifier(reader, of);
+            return config;
           },
           .build =
               [](Context& context, const FamilyConfig& config, const DataConfig& data, const ModelOptions& options) {

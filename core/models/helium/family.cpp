@@ -8,7 +8,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"HeliumForCausalLM", "HeliumModel",   "HeliumDecoderLayer",   "HeliumAttention",
                                  "HeliumMLP",         "HeliumRMSNorm", "HeliumRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"helium", kNames.causal_lm}, {"helium", "HeliumForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"helium", kNames.causal_lm},
+                                   {"helium", "HeliumForSequenceClassification"},
+                                   {"helium", "HeliumForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "JambaForCausalLM", "JambaModel", "JambaMambaDecoderLayer", "JambaAttention", "JambaMLP", "JambaRMSNorm", ""};
-constexpr ModelClass kClasses[] = {{"jamba", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"jamba", kNames.causal_lm}, {"jamba", "JambaForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct JambaConfig : TextConfig {

@@ -24,7 +24,6 @@ constexpr BertClassNames kNames{.base = "roberta",
                                 .lm_head = "JinaEmbeddingsV3LMHead",
                                 .classification_head = "JinaEmbeddingsV3ClassificationHead",
                                 .head_first = true,
-                                .classifier_first = true,
                                 .vocab_size = 250'002,
                                 .pad_token_id = 1,
                                 .max_position_embeddings = 8194,
@@ -36,7 +35,8 @@ constexpr BertClassNames kNames{.base = "roberta",
 constexpr ModelClass kClasses[] = {{"jina_embeddings_v3", kNames.masked_lm},
                                    {"jina_embeddings_v3", kNames.model},
                                    {"jina_embeddings_v3", kNames.sequence_classification},
-                                   {"jina_embeddings_v3", kNames.token_classification}};
+                                   {"jina_embeddings_v3", kNames.token_classification},
+                                   {"jina_embeddings_v3", "JinaEmbeddingsV3ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
 TextLayer::MLP make_mlp(const Builder& builder, const BertConfig& c) {

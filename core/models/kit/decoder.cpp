@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/kit/sequence_classifier.h"
+#include "models/kit/classifier.h"
 #include "models/masking.h"
 #include "nn/hidden_states.h"
 #include "nn/kv_cache.h"
@@ -376,7 +376,7 @@ ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
 
 std::unique_ptr<Model> make_language_model(Context& context, const LlamaConfig& config, const DataConfig& data,
                                            const ModelOptions& options, DecoderParts parts) {
-  if (config.classifier) return make_sequence_classifier(context, config, data, options, std::move(parts));
+  if (config.classifier) return make_classifier(context, config, data, options, std::move(parts));
   return std::make_unique<CausalLM>(context, config, data, options, std::move(parts));
 }
 

@@ -17,6 +17,7 @@ EncoderHead head_of(const ModelClass& of) {
   if (name.ends_with("ForMaskedLM")) return EncoderHead::masked_lm;
   if (name.ends_with("ForSequenceClassification")) return EncoderHead::sequence_classification;
   if (name.ends_with("ForTokenClassification")) return EncoderHead::token_classification;
+  if (name.ends_with("ForQuestionAnswering")) return EncoderHead::question_answering;
   return EncoderHead::none;
 }
 
@@ -34,12 +35,15 @@ void read_encoder(ConfigReader& reader, const ModelClass& of, EncoderConfig& c) 
   c.num_labels = read_num_labels(reader);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
   c.has_pad_token = !reader.is_null("pad_token_id");
-  if (c.head != EncoderHead::sequence_classification) return;
-  const std::string problem = reader.text("problem_type", "");
-  if ((problem.empty() && c.num_labels == 1) || (!problem.empty() && problem != "single_label_classification"))
-    reader.fail(problem.empty() ? "num_labels" : "problem_type", "not-modelled",
-                "regression and several labels at once have losses that are not supported yet; expected "
-                "single_label_classification with two labels or more");
+  if (c.head == EncoderHead::question_answering && c.num_labels != 2)
+    reader.fail_found("num_labels", "inconsistent",
+                      "expected 2: an answer has a first and a last token, each with a logit");
+  // PreTrainedConfig and the classes' forward: what they take the problem for where nobody says.
+  if (c.head == EncoderHead::sequence_classification)
+    c.problem = reader.choice("problem_type", c.num_labels == 1 ? LossType::mse : LossType::cross_entropy,
+                              {{"regression", LossType::mse},
+                               {"single_label_classification", LossType::cross_entropy},
+                               {"multi_label_classification", LossType::binary_cross_entropy}});
 }
 
 void check_encoder_heads(ConfigReader& reader, const EncoderConfig& c, const char* key) {
@@ -90,9 +94,25 @@ EncoderModel::EncoderModel(Context& context, const EncoderConfig& c, const DataC
       data_(data),
       head_(c.head),
       root_{&context,           &parameters,   &buffers,         context.add_root(c.class_name, Modality::language),
-            Modality::language, options.dtype, options.wrapping, options.quantizer} {
-  loss_type = c.head == EncoderHead::none ? LossType::none : LossType::cross_entropy;
+            Modality::language, options.dtype, options.wrapping, options.quantizer},
+      num_labels_(c.num_labels) {
+  loss_type = c.head == EncoderHead::none ? LossType::none : c.problem;
+  // Trainer counts the labels of a batch that are called "labels".
+  if (head_ == EncoderHead::question_answering) accepts_loss_kwargs = false;
   has_pad_token = c.has_pad_token;
+}
+
+Tensor EncoderModel::make_labels() const {
+  const std::int64_t samples = data_.micro_batch_size;
+  const auto input = [&](const Shape& sizes, DType dtype = DType::int64) {
+    return empty(context_, Op::input, sizes, dtype, Role::input);
+  };
+  if (head_ == EncoderHead::question_answering) return input({samples});
+  if (head_ != EncoderHead::sequence_classification)
+    return input({samples, data_.target_length == 0 ? data_.sequence_length : data_.target_length});
+  if (loss_type == LossType::cross_entropy) return input({samples});
+  const bool is_number = loss_type == LossType::mse && num_labels_ == 1;
+  return input(is_number ? Shape{samples} : Shape{samples, num_labels_}, DType::float32);
 }
 
 ModelInputs EncoderModel::make_inputs(bool with_labels) {
@@ -100,18 +120,44 @@ ModelInputs EncoderModel::make_inputs(bool with_labels) {
   const auto input = [&](const Shape& sizes) { return empty(context_, Op::input, sizes, DType::int64, Role::input); };
   ModelInputs batch;
   batch.input_ids = input(tokens);
-  if (with_labels && head_ == EncoderHead::sequence_classification)
-    batch.labels = input({data_.micro_batch_size});
-  else if (with_labels)
-    batch.labels = input(data_.target_length == 0 ? tokens : Shape{data_.micro_batch_size, data_.target_length});
+  if (with_labels) batch.labels = make_labels();  // of spans: start_positions
+  if (with_labels && head_ == EncoderHead::question_answering) batch.others.push_back(make_labels());  // end_positions
   if (data_.rows.has_mask) batch.attention_mask = input(tokens);
   batch.rows = &data_.rows;
   return batch;
 }
 
-ModelOutputs EncoderModel::outputs_of(Tensor logits, const ModelInputs& inputs) const {
+ModelOutputs EncoderModel::spans_of(const Tensor& logits, const ModelInputs& inputs) const {
+  Tensor start_logits, end_logits;
+  {
+    const TensorList parts = split(logits, {1, 1}, -1);
+    start_logits = contiguous(select(parts[0], -1, 0));
+    end_logits = contiguous(select(parts[1], -1, 0));
+  }
   ModelOutputs outputs;
-  if (inputs.labels)
+  if (!inputs.labels && !inputs.others.empty())
+    context_.refusal =
+        Error{"not-modelled", "/training/loop/args/label_smoothing_factor",
+              "HF Trainer smooths only what a batch calls \"labels\", and of spans it has none: leave it out"};
+  if (inputs.labels) {
+    const Tensor start_positions = pointwise(Op::clamp, {&inputs.labels}, DType::int64);
+    const Tensor end_positions = pointwise(Op::clamp, {&inputs.others.front()}, DType::int64);
+    const Tensor start_loss = (*loss_function)(start_logits, start_positions);
+    const Tensor end_loss = (*loss_function)(end_logits, end_positions);
+    const Tensor both = add(start_loss, end_loss);
+    outputs.loss = div_scalar(both);
+  }
+  outputs.others.push_back(start_logits);
+  outputs.others.push_back(end_logits);
+  return outputs;
+}
+
+ModelOutputs EncoderModel::outputs_of(Tensor logits, const ModelInputs& inputs) const {
+  if (head_ == EncoderHead::question_answering) return spans_of(logits, inputs);
+  ModelOutputs outputs;
+  if (inputs.labels && loss_type != LossType::cross_entropy && head_ == EncoderHead::sequence_classification)
+    outputs.loss = (*loss_function)(logits, inputs.labels);
+  else if (inputs.labels)
     outputs.loss = (*loss_function)(view(logits, {inputs.labels.numel(), logits.size(-1)}),
                                     view(inputs.labels, {inputs.labels.numel()}));
   outputs.others.push_back(std::move(logits));

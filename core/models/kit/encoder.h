@@ -13,7 +13,13 @@ namespace oometer {
 
 class ConfigReader;
 
-enum class EncoderHead : std::uint8_t { none, masked_lm, sequence_classification, token_classification };
+enum class EncoderHead : std::uint8_t {
+  none,
+  masked_lm,
+  sequence_classification,
+  token_classification,
+  question_answering
+};
 
 /// What every encoder's config says in some way. Sizes are elements.
 struct EncoderConfig {
@@ -26,6 +32,7 @@ struct EncoderConfig {
   std::int64_t intermediate_size = 3072;
   std::int64_t max_position_embeddings = 512;
   std::int64_t num_labels = 2;
+  LossType problem = LossType::cross_entropy;  ///< of a sequence's labels, as problem_type says
   Activation hidden_act = Activation::gelu;
   bool has_pad_token = true;
   bool tie_word_embeddings = true;
@@ -34,15 +41,15 @@ struct EncoderConfig {
   bool operator==(const EncoderConfig&) const = default;
 };
 
-/// The classes of a family: ForMaskedLM, Model, ForSequenceClassification, ForTokenClassification.
+/// The classes of a family: ForMaskedLM, Model, ForSequenceClassification, ForTokenClassification,
+/// ForQuestionAnswering.
 using EncoderClasses = std::span<const ModelClass>;
 /// What the `of`-th of them has on top.
 EncoderHead head_of(const ModelClass& of);
 
 /// num_labels, or as many as id2label names (PreTrainedConfig).
 std::int64_t read_num_labels(ConfigReader& reader);
-/// Reads the fields that are called the same in all: vocab_size, max_position_embeddings, labels, tokens, ties. Names a
-/// problem whose loss is not supported yet.
+/// Reads the fields that are called the same in all: vocab_size, max_position_embeddings, labels, tokens, ties.
 void read_encoder(ConfigReader& reader, const ModelClass& of, EncoderConfig& config);
 /// Heads that divide the hidden size. `key`: what the config calls that.
 void check_encoder_heads(ConfigReader& reader, const EncoderConfig& config, const char* key = "hidden_size");
@@ -73,6 +80,13 @@ class EncoderModel : public Model {
   DataConfig data_;
   EncoderHead head_;
   Builder root_;
+
+ private:
+  Tensor make_labels() const;
+  /// The loss of where an answer begins and ends, and the logits of both. logits: [b, s, 2].
+  ModelOutputs spans_of(const Tensor& logits, const ModelInputs& inputs) const;
+
+  std::int64_t num_labels_;
 };
 
 }  // namespace oometer

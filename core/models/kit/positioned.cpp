@@ -8,8 +8,9 @@ namespace oometer {
 
 PositionedLM::PositionedLM(Context& context, const TextConfig& config, const DataConfig& data,
                            const ModelOptions& options)
-    : LanguageModel(context, config.names->causal_lm, Modality::language, data, options) {
-  is_causal_lm = true;
+    : LanguageModel(context, config.classifier ? config.classifier.class_name : config.names->causal_lm,
+                    Modality::language, data, options) {
+  is_causal_lm = !config.classifier;
 }
 
 PositionedLM::PositionedLM(Context& context, const char* class_name, const DataConfig& data,
@@ -21,6 +22,17 @@ void PositionedLM::begin_decoder(const Builder& decoder, const TextConfig& confi
   language_model_.checkpointing = options.checkpointing;
   language_model_.masked = masked_by(options.attention);
   language_model_.layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
+}
+
+void PositionedLM::make_head(const Builder& parent, const LlamaConfig& config) {
+  if (!config.classifier) return LanguageModel::make_head(parent, config, config.tie_word_embeddings);
+  classifier_ = ClassifierHead(parent, config.classifier, config.hidden_size);
+  has_pad_token = config.has_pad_token;
+  loss_type = classifier_.loss_type();
+}
+
+Tensor PositionedLM::make_labels() {
+  return classifier_ ? classifier_.make_labels(context_, data_) : LanguageModel::make_labels();
 }
 
 void PositionedLM::make_layers(const Builder& decoder, const char* name, const TextConfig& config,
@@ -40,6 +52,7 @@ ModelOutputs PositionedLM::forward(const ModelInputs& inputs) {
     hidden_states = call.result(inputs.inputs_embeds ? decode(inputs.inputs_embeds, given)
                                                      : decode(embed(inputs.input_ids), given));
   }
+  if (classifier_) return classifier_(hidden_states, inputs, has_pad_token, loss_function);
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
 }
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "models/kit/classifier_head.h"
 #include "models/kit/decoder.h"
 #include "models/kit/text_family.h"
 #include "models/llama/family.h"
@@ -23,6 +24,10 @@ class PositionedLM : public LanguageModel {
 
   /// What the decoder's constructor begins with; its modules follow, made by the family in its class's order.
   void begin_decoder(const Builder& decoder, const TextConfig& config, const ModelOptions& options);
+  using LanguageModel::make_head;
+  /// What stands on the decoder: lm_head, or what classifies, as the config says.
+  void make_head(const Builder& parent, const LlamaConfig& config);
+  Tensor make_labels() override;
   /// The list of layers, called `name`.
   void make_layers(const Builder& decoder, const char* name, const TextConfig& config,
                    const std::function<std::unique_ptr<DecoderLayer>(const Builder& layer)>& make_layer);
@@ -34,6 +39,9 @@ class PositionedLM : public LanguageModel {
   /// For it. `given.position_ids` as its class hands them to create_causal_mask.
   Tensor causal_mask(const Tensor& inputs_embeds, const MaskArguments& given) const;
   Tensor run_layers(Tensor hidden_states, const PositionEmbeddings& positions, const Tensor& causal_mask) const;
+
+ private:
+  ClassifierHead classifier_;
 };
 
 /// dropout_add of BLOOM and Falcon: `residual + F.dropout(x)`.
@@ -53,7 +61,11 @@ constexpr Family positioned_family(std::span<const ModelClass> classes, std::spa
                                    ModelTraits (*traits)(const FamilyConfig&)) {
   return {.classes = classes,
           .blocks = blocks,
-          .read = [](ConfigReader& reader, const ModelClass&, Framework) -> FamilyConfig { return read(reader); },
+          .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
+            Config config = read(reader);
+            config.classifier = read_classifier(reader, of);
+            return config;
+          },
           .build = [](Context& context, const FamilyConfig& config, const DataConfig& data,
                       const ModelOptions& options) -> std::unique_ptr<Model> {
             return std::make_unique<Class>(context, config.as<Config>(), data, options);

@@ -40,7 +40,11 @@ constexpr Family text_family_of(std::span<const ModelClass> classes, std::span<c
                                 ModelTraits (*traits)(const FamilyConfig&)) {
   return {.classes = classes,
           .blocks = blocks,
-          .read = [](ConfigReader& reader, const ModelClass&, Framework) -> FamilyConfig { return read(reader); },
+          .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
+            Config config = read(reader);
+            config.classifier = read_classifier(reader, of);
+            return config;
+          },
           .build =
               [](Context& context, const FamilyConfig& config, const DataConfig& data, const ModelOptions& options) {
                 const auto& its = config.as<Config>();

@@ -24,11 +24,15 @@ inline constexpr LlamaClassNames kLlamaClassNames{"LlamaForCausalLM",    "LlamaM
 /// What a class with a head of labels learns (PretrainedConfig.problem_type).
 enum class Problem : std::uint8_t { regression, single_label_classification, multi_label_classification };
 
-/// A XForSequenceClassification in place of a XForCausalLM: what of its config decides memory.
+/// A XForSequenceClassification or a XForTokenClassification in place of a XForCausalLM: what of its config decides
+/// memory.
 struct ClassifierConfig {
   const char* class_name = nullptr;  ///< null: the class is the causal LM
   std::int64_t num_labels = 2;
-  Problem problem = Problem::single_label_classification;
+  Problem problem = Problem::single_label_classification;  ///< of sequences
+  bool of_tokens = false;
+  double dropout = 0;     ///< of tokens, before the head
+  bool has_bias = false;  ///< of tokens: token_classification_bias
 
   explicit operator bool() const { return class_name != nullptr; }
   bool operator==(const ClassifierConfig&) const = default;

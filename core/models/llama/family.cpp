@@ -12,7 +12,9 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"llama", "LlamaForCausalLM"}, {"llama", "LlamaForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"llama", "LlamaForCausalLM"},
+                                   {"llama", "LlamaForSequenceClassification"},
+                                   {"llama", "LlamaForTokenClassification"}};
 constexpr const char* kBlocks[] = {kLlamaClassNames.decoder_layer};
 
 /// A usual length of fine-tuning data, and the original LLaVA code's model_max_length (scripts/v1_5/finetune.sh).
@@ -47,11 +49,19 @@ void check_classifier(ModelTraits& t) {
 // PreTrainedConfig.__init__ (configuration_utils.py): two labels where nobody says; and what
 // ForSequenceClassificationLoss (loss/loss_utils.py) takes the problem for, of labels as data sets have them.
 ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of) {
-  if (!std::string_view(of.class_name).ends_with("ForSequenceClassification")) return {};
-  ClassifierConfig c{.class_name = of.class_name};
+  const std::string_view name = of.class_name;
+  const bool of_tokens = name.ends_with("ForTokenClassification");
+  if (!of_tokens && !name.ends_with("ForSequenceClassification")) return {};
+  ClassifierConfig c{.class_name = of.class_name, .of_tokens = of_tokens};
   if (const nlohmann::json* labels = reader.find("id2label"); labels && labels->is_object())
     c.num_labels = static_cast<std::int64_t>(labels->size());
   c.num_labels = reader.integer("num_labels", c.num_labels, {1, 1 << 20});
+  if (of_tokens) {  // GenericForTokenClassification.__init__ (modeling_layers.py)
+    const char* const key = reader.has("classifier_dropout") ? "classifier_dropout" : "hidden_dropout";
+    c.dropout = reader.has(key) ? reader.number(key, 0.1, 0, 1) : 0.1;
+    c.has_bias = reader.boolean("token_classification_bias", true);
+    return c;
+  }
   c.problem =
       reader.choice("problem_type", c.num_labels == 1 ? Problem::regression : Problem::single_label_classification,
                     {{"regression", Problem::regression},
@@ -89,7 +99,7 @@ ModelTraits llama_traits(const LlamaConfig& c) {
   t.liger.widest_row = std::max(c.hidden_size, c.intermediate_size);
   t.no_split_modules = {c.names->decoder_layer};
   t.classifies = static_cast<bool>(c.classifier);
-  if (c.classifier) t.labels = c.classifier.num_labels;
+  if (c.classifier && !c.classifier.of_tokens) t.labels = c.classifier.num_labels;
   if (c.classifier) check_classifier(t);
   return t;
 }

@@ -29,7 +29,8 @@ constexpr BertClassNames kNames{.base = "bert",
 constexpr ModelClass kClasses[] = {{"megatron-bert", kNames.masked_lm},
                                    {"megatron-bert", kNames.model},
                                    {"megatron-bert", kNames.sequence_classification},
-                                   {"megatron-bert", kNames.token_classification}};
+                                   {"megatron-bert", kNames.token_classification},
+                                   {"megatron-bert", "MegatronBertForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer};
 
 ModelTraits traits(const FamilyConfig& config) {

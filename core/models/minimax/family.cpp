@@ -21,7 +21,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"MiniMaxForCausalLM",    "MiniMaxModel",   "MiniMaxDecoderLayer",   "MiniMaxAttention",
                                  "MiniMaxSparseMoeBlock", "MiniMaxRMSNorm", "MiniMaxRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"minimax", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"minimax", kNames.causal_lm},
+                                   {"minimax", "MiniMaxForSequenceClassification"},
+                                   {"minimax", "MiniMaxForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

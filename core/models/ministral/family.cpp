@@ -10,7 +10,8 @@ constexpr LlamaClassNames kNames{"MinistralForCausalLM",    "MinistralModel", "M
                                  "MinistralAttention",      "MinistralMLP",   "MinistralRMSNorm",
                                  "MinistralRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"ministral", kNames.causal_lm},
-                                   {"ministral", "MinistralForSequenceClassification"}};
+                                   {"ministral", "MinistralForSequenceClassification"},
+                                   {"ministral", "MinistralForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -13,7 +13,8 @@ constexpr LlamaClassNames kNames{"Ministral3ForCausalLM",    "Ministral3Model", 
                                  "Ministral3Attention",      "Ministral3MLP",   "Ministral3RMSNorm",
                                  "Ministral3RotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"ministral3", kNames.causal_lm},
-                                   {"ministral3", "Ministral3ForSequenceClassification"}};
+                                   {"ministral3", "Ministral3ForSequenceClassification"},
+                                   {"ministral3", "Ministral3ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace

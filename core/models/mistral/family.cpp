@@ -6,7 +6,9 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"mistral", "MistralForCausalLM"}, {"mistral", "MistralForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"mistral", "MistralForCausalLM"},
+                                   {"mistral", "MistralForSequenceClassification"},
+                                   {"mistral", "MistralForTokenClassification"}};
 constexpr const char* kBlocks[] = {kMistralClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

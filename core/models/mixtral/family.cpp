@@ -9,7 +9,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"MixtralForCausalLM",    "MixtralModel",   "MixtralDecoderLayer",   "MixtralAttention",
                                  "MixtralSparseMoeBlock", "MixtralRMSNorm", "MixtralRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"mixtral", kNames.causal_lm}, {"mixtral", "MixtralForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"mixtral", kNames.causal_lm},
+                                   {"mixtral", "MixtralForSequenceClassification"},
+                                   {"mixtral", "MixtralForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -13,7 +13,8 @@ namespace {
 constexpr ModelClass kClasses[] = {{"modernbert", "ModernBertForMaskedLM"},
                                    {"modernbert", "ModernBertModel"},
                                    {"modernbert", "ModernBertForSequenceClassification"},
-                                   {"modernbert", "ModernBertForTokenClassification"}};
+                                   {"modernbert", "ModernBertForTokenClassification"},
+                                   {"modernbert", "ModernBertForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {"ModernBertEncoderLayer", "ModernBertEmbeddings"};
 
 }  // namespace

@@ -42,7 +42,8 @@ constexpr BertClassNames kNames{.base = "mpnet",
 constexpr ModelClass kClasses[] = {{"mpnet", kNames.masked_lm},
                                    {"mpnet", kNames.model},
                                    {"mpnet", kNames.sequence_classification},
-                                   {"mpnet", kNames.token_classification}};
+                                   {"mpnet", kNames.token_classification},
+                                   {"mpnet", "MPNetForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 /// MPNetConfig.relative_attention_num_buckets; compute_position_bias has its own number of them, which is the same.
 constexpr std::int64_t kBuckets = 32;

@@ -12,7 +12,7 @@ namespace oometer {
 namespace {
 
 constexpr LlamaClassNames kNames{"MptForCausalLM", "MptModel", "MptBlock", "MptAttention", "MptMLP", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"mpt", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"mpt", kNames.causal_lm}, {"mpt", "MptForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct MptConfig : TextConfig {
@@ -184,7 +184,7 @@ class MptForCausalLM : public PositionedLM {
     make_layers(transformer, "blocks", c,
                 [&](const Builder& layer) { return std::make_unique<MptBlock>(layer, c, outputs_); });
     language_model_.norm = [norm = make_norm(transformer, "norm_f", c)](const Tensor& x) { return norm(x); };
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:

@@ -9,7 +9,9 @@ namespace {
 constexpr LlamaClassNames kNames{"NemotronForCausalLM",    "NemotronModel", "NemotronDecoderLayer",
                                  "NemotronAttention",      "NemotronMLP",   "NemotronLayerNorm1P",
                                  "NemotronRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"nemotron", kNames.causal_lm}, {"nemotron", "NemotronForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"nemotron", kNames.causal_lm},
+                                   {"nemotron", "NemotronForSequenceClassification"},
+                                   {"nemotron", "NemotronForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"OlmoForCausalLM", "OlmoModel",     "OlmoDecoderLayer",   "OlmoAttention",
                                  "OlmoMLP",         "OlmoLayerNorm", "OlmoRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"olmo", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"olmo", kNames.causal_lm}, {"olmo", "OlmoForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct OlmoConfig : TextConfig {

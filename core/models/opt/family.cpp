@@ -7,7 +7,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "OPTForCausalLM", "OPTDecoder", "OPTDecoderLayer", "OPTAttention", "", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"opt", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"opt", kNames.causal_lm}, {"opt", "OPTForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 class OPTForCausalLM : public OptLanguageModel {

@@ -115,7 +115,7 @@ void OptLanguageModel::make_causal_lm(const Builder& causal_lm, const OptConfig&
               [&](const Builder& layer) { return std::make_unique<OPTDecoderLayer>(layer, c, options); });
   LlamaConfig of_head = c;
   of_head.hidden_size = width;
-  make_head(causal_lm, of_head, c.tie_word_embeddings);
+  make_head(causal_lm, of_head);
 }
 
 Tensor OptLanguageModel::decode(const Tensor& embeddings, const MaskArguments& given) const {

@@ -13,7 +13,9 @@ namespace {
 constexpr LlamaClassNames kNames{"PersimmonForCausalLM",    "PersimmonModel", "PersimmonDecoderLayer",
                                  "PersimmonAttention",      "PersimmonMLP",   "LayerNorm",
                                  "PersimmonRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"persimmon", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"persimmon", kNames.causal_lm},
+                                   {"persimmon", "PersimmonForSequenceClassification"},
+                                   {"persimmon", "PersimmonForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

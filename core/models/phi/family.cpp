@@ -9,7 +9,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"PhiForCausalLM", "PhiModel",  "PhiDecoderLayer",   "PhiAttention",
                                  "PhiMLP",         "LayerNorm", "PhiRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"phi", kNames.causal_lm}, {"phi", "PhiForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"phi", kNames.causal_lm}, {"phi", "PhiForSequenceClassification"}, {"phi", "PhiForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

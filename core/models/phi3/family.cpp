@@ -11,7 +11,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Phi3ForCausalLM", "Phi3Model",   "Phi3DecoderLayer",   "Phi3Attention",
                                  "Phi3MLP",         "Phi3RMSNorm", "Phi3RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"phi3", kNames.causal_lm}, {"phi3", "Phi3ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"phi3", kNames.causal_lm}, {"phi3", "Phi3ForSequenceClassification"}, {"phi3", "Phi3ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"PhimoeForCausalLM",    "PhimoeModel", "PhimoeDecoderLayer",   "PhimoeAttention",
                                  "PhimoeSparseMoeBlock", "LayerNorm",   "PhimoeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"phimoe", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"phimoe", kNames.causal_lm}, {"phimoe", "PhimoeForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct PhimoeConfig : TextConfig {

@@ -6,7 +6,9 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"qwen2", "Qwen2ForCausalLM"}, {"qwen2", "Qwen2ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"qwen2", "Qwen2ForCausalLM"},
+                                   {"qwen2", "Qwen2ForSequenceClassification"},
+                                   {"qwen2", "Qwen2ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kQwen2ClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

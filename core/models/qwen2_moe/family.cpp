@@ -10,7 +10,9 @@ namespace {
 constexpr LlamaClassNames kNames{"Qwen2MoeForCausalLM",    "Qwen2MoeModel", "Qwen2MoeDecoderLayer",
                                  "Qwen2MoeAttention",      "Qwen2MoeMLP",   "Qwen2MoeRMSNorm",
                                  "Qwen2MoeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"qwen2_moe", kNames.causal_lm}, {"qwen2_moe", "Qwen2MoeForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"qwen2_moe", kNames.causal_lm},
+                                   {"qwen2_moe", "Qwen2MoeForSequenceClassification"},
+                                   {"qwen2_moe", "Qwen2MoeForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

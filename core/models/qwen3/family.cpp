@@ -6,7 +6,9 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"qwen3", "Qwen3ForCausalLM"}, {"qwen3", "Qwen3ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"qwen3", "Qwen3ForCausalLM"},
+                                   {"qwen3", "Qwen3ForSequenceClassification"},
+                                   {"qwen3", "Qwen3ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kQwen3ClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

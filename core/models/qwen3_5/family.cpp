@@ -10,7 +10,8 @@ constexpr LlamaClassNames kNames{"Qwen3_5ForCausalLM",        "Qwen3_5TextModel"
                                  "Qwen3_5Attention",          "Qwen3_5MLP",       "Qwen3_5RMSNorm",
                                  "Qwen3_5TextRotaryEmbedding"};
 constexpr GatedLayerNames kParts{"Qwen3_5GatedDeltaNet", "Qwen3_5RMSNormGated"};
-constexpr ModelClass kClasses[] = {{"qwen3_5_text", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"qwen3_5_text", kNames.causal_lm},
+                                   {"qwen3_5_text", "Qwen3_5TextForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

@@ -10,7 +10,9 @@ namespace {
 constexpr LlamaClassNames kNames{"Qwen3MoeForCausalLM",    "Qwen3MoeModel", "Qwen3MoeDecoderLayer",
                                  "Qwen3MoeAttention",      "Qwen3MoeMLP",   "Qwen3MoeRMSNorm",
                                  "Qwen3MoeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"qwen3_moe", kNames.causal_lm}, {"qwen3_moe", "Qwen3MoeForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"qwen3_moe", kNames.causal_lm},
+                                   {"qwen3_moe", "Qwen3MoeForSequenceClassification"},
+                                   {"qwen3_moe", "Qwen3MoeForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

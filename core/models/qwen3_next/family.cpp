@@ -12,7 +12,9 @@ constexpr LlamaClassNames kNames{"Qwen3NextForCausalLM",    "Qwen3NextModel", "Q
                                  "Qwen3NextRotaryEmbedding"};
 constexpr GatedLayerNames kParts{"Qwen3NextGatedDeltaNet",  "Qwen3NextRMSNormGated", true,
                                  "Qwen3NextSparseMoeBlock", "Qwen3NextTopKRouter",   "Qwen3NextExperts"};
-constexpr ModelClass kClasses[] = {{"qwen3_next", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"qwen3_next", kNames.causal_lm},
+                                   {"qwen3_next", "Qwen3NextForSequenceClassification"},
+                                   {"qwen3_next", "Qwen3NextForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -28,7 +28,8 @@ constexpr BertClassNames kNames{.base = "roberta",
 constexpr ModelClass kClasses[] = {{"roberta", kNames.masked_lm},
                                    {"roberta", kNames.model},
                                    {"roberta", kNames.sequence_classification},
-                                   {"roberta", kNames.token_classification}};
+                                   {"roberta", kNames.token_classification},
+                                   {"roberta", "RobertaForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
 }  // namespace

@@ -29,7 +29,8 @@ constexpr BertClassNames kNames{.base = "roberta_prelayernorm",
 constexpr ModelClass kClasses[] = {{"roberta-prelayernorm", kNames.masked_lm},
                                    {"roberta-prelayernorm", kNames.model},
                                    {"roberta-prelayernorm", kNames.sequence_classification},
-                                   {"roberta-prelayernorm", kNames.token_classification}};
+                                   {"roberta-prelayernorm", kNames.token_classification},
+                                   {"roberta-prelayernorm", "RobertaPreLayerNormForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
 }  // namespace

@@ -10,7 +10,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"SeedOssForCausalLM", "SeedOssModel",   "SeedOssDecoderLayer",   "SeedOssAttention",
                                  "SeedOssMLP",         "SeedOssRMSNorm", "SeedOssRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"seed_oss", kNames.causal_lm}, {"seed_oss", "SeedOssForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"seed_oss", kNames.causal_lm},
+                                   {"seed_oss", "SeedOssForSequenceClassification"},
+                                   {"seed_oss", "SeedOssForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -11,7 +11,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"SmolLM3ForCausalLM", "SmolLM3Model",   "SmolLM3DecoderLayer",   "SmolLM3Attention",
                                  "SmolLM3MLP",         "SmolLM3RMSNorm", "SmolLM3RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"smollm3", kNames.causal_lm}, {"smollm3", "SmolLM3ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"smollm3", kNames.causal_lm},
+                                   {"smollm3", "SmolLM3ForSequenceClassification"},
+                                   {"smollm3", "SmolLM3ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

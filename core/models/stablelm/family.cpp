@@ -13,7 +13,9 @@ namespace {
 
 constexpr LlamaClassNames kNames{"StableLmForCausalLM", "StableLmModel", "StableLmDecoderLayer",   "StableLmAttention",
                                  "StableLmMLP",         "LayerNorm",     "StableLmRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"stablelm", kNames.causal_lm}, {"stablelm", "StableLmForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"stablelm", kNames.causal_lm},
+                                   {"stablelm", "StableLmForSequenceClassification"},
+                                   {"stablelm", "StableLmForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -11,7 +11,8 @@ constexpr LlamaClassNames kNames{"Starcoder2ForCausalLM",    "Starcoder2Model", 
                                  "Starcoder2Attention",      "Starcoder2MLP",   "LayerNorm",
                                  "Starcoder2RotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"starcoder2", kNames.causal_lm},
-                                   {"starcoder2", "Starcoder2ForSequenceClassification"}};
+                                   {"starcoder2", "Starcoder2ForSequenceClassification"},
+                                   {"starcoder2", "Starcoder2ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -29,7 +29,8 @@ constexpr BertClassNames kNames{.base = "roberta",
 constexpr ModelClass kClasses[] = {{"xlm-roberta", kNames.masked_lm},
                                    {"xlm-roberta", kNames.model},
                                    {"xlm-roberta", kNames.sequence_classification},
-                                   {"xlm-roberta", kNames.token_classification}};
+                                   {"xlm-roberta", kNames.token_classification},
+                                   {"xlm-roberta", "XLMRobertaForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
 }  // namespace

@@ -35,7 +35,8 @@ constexpr BertClassNames kNames{.base = "roberta",
 constexpr ModelClass kClasses[] = {{"xlm-roberta-xl", kNames.masked_lm},
                                    {"xlm-roberta-xl", kNames.model},
                                    {"xlm-roberta-xl", kNames.sequence_classification},
-                                   {"xlm-roberta-xl", kNames.token_classification}};
+                                   {"xlm-roberta-xl", kNames.token_classification},
+                                   {"xlm-roberta-xl", "XLMRobertaXLForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 constexpr LlamaClassNames kNames{"Zamba2ForCausalLM", "Zamba2Model",   "Zamba2MambaDecoderLayer", "Zamba2Attention",
                                  "Zamba2MLP",         "Zamba2RMSNorm", "Zamba2RotaryEmbedding"};
 constexpr const char* kHybridLayer = "Zamba2HybridLayer";
-constexpr ModelClass kClasses[] = {{"zamba2", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"zamba2", kNames.causal_lm}, {"zamba2", "Zamba2ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer, kHybridLayer};
 
 struct Zamba2Config : TextConfig {
@@ -304,7 +304,7 @@ class Zamba2ForCausalLM : public PositionedLM {
     if (c.use_mem_rope)
       language_model_.rotary_emb = LlamaRotaryEmbedding(model.child("rotary_emb", kNames.rotary_embedding), c);
     if (c.tie_word_embeddings) tie_blocks(c);  // tie_weights does nothing where it is false
-    make_head(root_, c, c.tie_word_embeddings);
+    make_head(root_, c);
   }
 
  private:

@@ -273,6 +273,9 @@ void HfTrainer::evaluate(int step) {
   for (const DataConfig& batch : evaluation_) {
     set_data(batch);
     inputs = make_batch();
+    if (!prediction_loss_only && !inputs.others.empty())
+      context_.refusal = Error{"not-modelled", "/training/loop/compute_metrics",
+                               "labels of two kinds (start_positions, end_positions) are not supported yet with it"};
     last = prediction_step(inputs, prediction_loss_only);
     if (refused()) break;
     losses = gather(repeat(last.loss, {batch_size}));

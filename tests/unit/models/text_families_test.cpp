@@ -55,6 +55,23 @@ std::string refusal_of(const std::string& job) {
   return parsed ? "" : parsed.error().pointer + ": " + parsed.error().message;
 }
 
+TEST_CASE("Heads of a config's own class stand in place of lm_head", "[models]") {
+  const auto simulated = [](const char* more) { return simulation_of(tiny("llama", more)).parameters; };
+  const std::int64_t decoder = simulated("") - 512 * 64;
+  CHECK(simulated(R"(, "architectures": ["LlamaForTokenClassification"], "num_labels": 5)") == decoder + 5 * 64 + 5);
+  CHECK(simulated(R"(, "architectures": ["LlamaForSequenceClassification"], "num_labels": 5, "pad_token_id": 0)") ==
+        decoder + 5 * 64);
+}
+
+TEST_CASE("What a head cannot be asked is refused", "[models]") {
+  CHECK(refusal_of(tiny("bert", R"(, "architectures": ["BertForQuestionAnswering"], "num_labels": 3)"))
+            .find("/model/config/num_labels: found 3; expected 2") != std::string::npos);
+  std::string all_linear = tiny("llama", R"(, "architectures": ["LlamaForTokenClassification"])");
+  all_linear.back() = ',';
+  all_linear += R"("training": {"lora": {"target_modules": "all-linear"}}})";
+  CHECK(refusal_of(all_linear).find("it reaches score") != std::string::npos);
+}
+
 TEST_CASE("layer_types that the class would not take are refused", "[models]") {
   CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16, "layer_types": ["full_attention"])"))
             .find("found 1 types for 4 layers") != std::string::npos);
