@@ -163,6 +163,50 @@ def omni_audio(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict
     return {"input_features": features, "feature_attention_mask": tensor([audios, width], "int32") | {"frames": frames}}
 
 
+def phi4_crops(config: dict[str, Any], size: list[int]) -> dict[str, Any]:
+    """Crops of an image, as Phi4MultimodalImageProcessor.dynamic_preprocess cuts it: rows and columns of them, and of the model's
+    features of them those that are no padding.
+    """
+    vision = config.get("vision_config", {})
+    side, patch = vision.get("crop_size", 448), vision.get("patch_size", 14)
+    height, width = size
+    rows, columns = math.ceil(height / side), math.ceil(width / side)
+    if rows * columns > 36:
+        from transformers.models.phi4_multimodal.image_processing_phi4_multimodal import Phi4MultimodalImageProcessor
+
+        ratios = {(i, j) for i in range(1, 37) for j in range(1, 37) if i * j <= 36}
+        ordered = sorted(ratios, key=lambda of: of[0] * of[1])
+        columns, rows = Phi4MultimodalImageProcessor().find_closest_aspect_ratio(width / height, ordered, width, height, side)
+    wide, high = side * columns / width, side * rows / height
+    padding = [side * rows - int(height * wide), 0] if wide < high else [0, side * columns - int(width * high)]
+    useful = [side // patch * of - pad // patch for of, pad in zip((rows, columns), padding, strict=True)]
+    features = [-(-patches // 2) for patches in useful]
+    cells = side // patch // 2
+    tokens = cells * (cells + 1) + 1 + features[0] * (features[1] + 1)
+    return {"rows": rows, "columns": columns, "useful": useful, "features": features, "tokens": tokens}
+
+
+def phi4_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Crops of images, and spectrograms without padding, as Phi4MultimodalProcessor gives them."""
+    vision, audio, batch = config.get("vision_config", {}), config.get("audio_config", {}), data.get("micro_batch_size", 1)
+    out: dict[str, Any] = {}
+    side = vision.get("crop_size", 448)
+    if images := batch * images_of(data):
+        sizes = sizes_of(data, [side, side])
+        crops = [phi4_crops(config, size) for size in sizes]
+        most, mask = 1 + max(of["rows"] * of["columns"] for of in crops), side // vision.get("patch_size", 14)
+        out["image_pixel_values"] = tensor([images, most, vision.get("num_channels", 3), side, side], dtype)
+        out["image_sizes"] = {"values": [[of["rows"] * side, of["columns"] * side] for of in crops], "crops": crops}
+        out["image_attention_mask"] = tensor([images, most, mask, mask], "float32")
+    if audios := batch * data.get("audios_per_sample", 1):
+        frames = (round(data.get("audio_seconds", 30) * 16000) - 400) // 160 + 1
+        out["audio_input_features"] = tensor([audios, frames, audio.get("input_size", 80)], dtype)
+        out["audio_embed_sizes"] = {"values": [-(-frames // audio.get("time_reduction", 8))] * audios}
+        if audios > 1:
+            out["audio_attention_mask"] = tensor([audios, frames], "bool")
+    return out
+
+
 def internvl_tiles(size: list[int], tile: list[int]) -> int:
     from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
@@ -396,6 +440,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             out |= kimi_inputs(config, data, dtype)
     elif kind in GRIDS:
         out |= grid_inputs(config, data, dtype)
+    elif kind == "phi4_multimodal":
+        out |= phi4_inputs(config, data, dtype)
     elif "vision_config" in config:
         raise SystemExit(f"inputs of a {kind} model are not made from a job: measure a case that lists them")
     if kind in PAIRS:

@@ -93,6 +93,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     So is get_rope_index, which tokens are an image's. Returns the integer that an operator reads on the way: how many
     sequences there are (repeat_interleave), how many bounds windows have (unique_consecutive), a grid's own numbers.
     """
+    if spec["model"].get("config", {}).get("model_type") == "phi4_multimodal":
+        return phi4_values(spec)
     if "grid" in spec["inputs"].get("image_position_ids", {}):
         return gemma4_tokens(spec)
     hears = spec["model"].get("config", {}).get("model_type") in (*OMNI, "qwen3_asr")
@@ -261,6 +263,54 @@ def gemma4_tokens(spec: Spec) -> int:
     return patches // config.get("vision_config", {}).get("pooling_kernel_size", 3) ** 2
 
 
+def phi4_values(spec: Spec) -> Callable[[Any], int]:
+    """Phi-4-multimodal reads on the device how many crops an image has and how many of their features are no padding, how long an audio is,
+    and whether a prompt has tokens of either.
+    """
+    import torch
+    from transformers import masking_utils
+
+    crops = spec["inputs"].get("image_sizes", {}).get("crops", [])
+    side = spec["model"]["config"].get("vision_config", {})
+    whole = side.get("crop_size", 448) // side.get("patch_size", 14)
+    if any(of["useful"] != [of["rows"] * whole, of["columns"] * whole] for of in crops) or len({of["rows"] * of["columns"] for of in crops}) > 1:
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: padding_mask is None or not padding_mask.all()
+    features = itertools.cycle([one for of in crops for one in of["features"]])
+    item, is_true = torch.Tensor.item, torch.Tensor.__bool__
+
+    def asked_by(name: str) -> bool:
+        return name in asking().f_code.co_qualname
+
+    def of_features(self: Any) -> Any:
+        value = item(self)
+        return next(features) if self.is_cuda and self.dtype is torch.float32 and asked_by("ImageEmbedding.forward") else value
+
+    def has_tokens(self: Any) -> bool:
+        value, frame = is_true(self), asking()
+        if "FeatureEmbedding.forward" not in frame.f_code.co_qualname:
+            return value
+        length = (its := frame.f_locals)["input_ids"].shape[1]
+        its.clear()  # the frame keeps what f_locals gave
+        return length > 1
+
+    torch.Tensor.item, torch.Tensor.__bool__ = of_features, has_tokens
+
+    of_sizes = small_integers(spec["inputs"]["image_sizes"]["values"], ("__floordiv__", "__mul__", "__add__")) if crops else None
+
+    def count(tensor: Any) -> int:
+        if of_sizes and asked_by("ImageEmbedding.forward"):
+            return of_sizes(tensor)
+        return int(spec["inputs"].get("audio_embed_sizes", {}).get("values", [0])[0])
+
+    return count
+
+
+def phi4_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
+    crops, sizes = (spec["inputs"].get(key, {}).get(its, []) for key, its in (("image_sizes", "crops"), ("audio_embed_sizes", "values")))
+    counts = [count for count in (sum(of["tokens"] for of in crops), sum(sizes)) if count]
+    return {tuple(spec["inputs"]["input_ids"]["shape"]): itertools.cycle(counts)} if counts else {}
+
+
 def read_padding(given: dict[str, Any]) -> None:
     """Whether an audio is padded to its encoder's window, which making its mask asks on the device."""
     from transformers import masking_utils
@@ -412,8 +462,8 @@ def row_of_patches(spec: Spec) -> Callable[[Any], int]:
     return count
 
 
-def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
-    """Mistral 3 computes with image_sizes on the device: what becomes of its few integers is computed here, too."""
+def small_integers(sizes: list[list[int]], names: tuple[str, ...] = ("__floordiv__", "__mul__", "prod")) -> Callable[[Any], int]:
+    """Mistral 3 and Phi-4-multimodal compute with image_sizes on the device: what becomes of its few integers is computed here, too."""
     import torch
 
     batch, computed = torch.tensor(sizes), {}
@@ -440,7 +490,7 @@ def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
 
     on_host = torch.Tensor.prod  # the stand-in falls over the real one's kernel on the device
     torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim]) if self.is_cuda else on_host(self, dim)
-    for name in ("__floordiv__", "__mul__", "prod"):
+    for name in names:
         computing(name)
     tolist = torch.Tensor.tolist
     torch.Tensor.tolist = lambda self: values(self).tolist() if self.is_cuda and self.dtype is torch.int64 else tolist(self)
@@ -458,6 +508,8 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         shape = (*spec["inputs"]["input_ids"]["shape"], width["hidden_size"])
         return {shape: tokens * width["hidden_size"]}
     config = spec["model"].get("config", {})
+    if config.get("model_type") == "phi4_multimodal":
+        return phi4_tokens(spec)
     if "target_sizes" in spec["inputs"]:  # MiniCPM-V looks at the embeddings of images' tokens
         mode = config.get("downsample_mode", "4x" if config["model_type"] == "minicpm_ocr" else "16x")
         tokens = sum(math.prod(size) // (4 if mode == "4x" else 16) for size in spec["inputs"]["target_sizes"]["values"])

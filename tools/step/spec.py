@@ -31,6 +31,7 @@ CLASSES = {
     "glmasr": "GlmAsrForConditionalGeneration",
     "parakeet_ctc": "ParakeetForCTC",
     "moonshine": "MoonshineForConditionalGeneration",
+    "phi4_multimodal": "Phi4MultimodalForCausalLM",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
     "glm4v_moe": "Glm4vMoeForConditionalGeneration",

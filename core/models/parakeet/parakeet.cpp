@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/kit/audio_input.h"
+#include "models/kit/conv1d.h"
 #include "models/kit/conv2d.h"
 #include "models/kit/text_attention.h"
 #include "models/wav2vec2/parts.h"
@@ -38,31 +39,6 @@ Tensor lengths_of(const Tensor& mask) {
   const Tensor widened = to(mask, DType::int64);
   return lengths;
 }
-
-/// nn.Conv1d with a stride of 1.
-struct Conv1d {
-  struct Options {
-    std::int64_t kernel = 1, padding = 0, groups = 1;
-    bool bias = true;
-  };
-
-  Conv1d() = default;
-  Conv1d(const Builder& builder, std::int64_t in_channels, std::int64_t out_channels, const Options& o)
-      : options{.stride = {1}, .padding = {o.padding}, .dilation = {1}, .output_padding = {0}, .groups = o.groups},
-        module(builder.module) {
-    weight = builder.parameter("weight", {out_channels, in_channels / o.groups, o.kernel});
-    if (o.bias) bias = builder.parameter("bias", {out_channels});
-  }
-
-  Tensor operator()(const Tensor& x) const {
-    ModuleCall call(x.context(), module);
-    return call.result(convolution(call.argument(x), weight, bias, options));
-  }
-
-  Tensor weight, bias;
-  ConvolutionOptions options;
-  ModuleId module = 0;
-};
 
 /// ParakeetEncoderSubsamplingConv2D.
 struct Subsampling {
@@ -186,23 +162,6 @@ struct FeedForward {
   Linear linear1, linear2;
   Activation activation;
   double activation_dropout;
-  ModuleId module;
-};
-
-struct BatchNorm1d {
-  BatchNorm1d(const Builder& builder, std::int64_t channels) : module(builder.module) {
-    weight = builder.parameter("weight", {channels});
-    bias = builder.parameter("bias", {channels});
-    for (int i = 0; i < 2; ++i) builder.buffer({channels}, builder.dtype);  // running_mean, running_var
-    builder.buffer({}, DType::int64);                                       // num_batches_tracked
-  }
-
-  Tensor operator()(const Tensor& x) const {
-    ModuleCall call(x.context(), module);
-    return call.result(batch_norm(call.argument(x), weight, bias, x.context().training));
-  }
-
-  Tensor weight, bias;
   ModuleId module;
 };
 

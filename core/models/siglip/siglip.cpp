@@ -54,8 +54,9 @@ SiglipMultiheadAttentionPoolingHead::SiglipMultiheadAttentionPoolingHead(const B
   mlp = ClipMLP(builder.child("mlp", config.family->mlp), config);
 }
 
-Tensor SiglipMultiheadAttentionPoolingHead::operator()(
-    const Tensor& hidden_in, const std::function<Tensor(const Tensor& probes)>& make_mask) const {
+Tensor SiglipMultiheadAttentionPoolingHead::operator()(const Tensor& hidden_in,
+                                                       const std::function<Tensor(const Tensor& probes)>& make_mask,
+                                                       const Tensor& key_padding_mask) const {
   Context& context = hidden_in.context();
   ModuleCall call(context, module);
   const std::int64_t batch = hidden_in.size(0), width = hidden_in.size(2), head_dim = width / num_heads,
@@ -65,6 +66,8 @@ Tensor SiglipMultiheadAttentionPoolingHead::operator()(
   {
     // torch.nn.functional.multi_head_attention_forward with need_weights, its batch second
     const ModuleCall self(context, attention);
+    Tensor padding, attn_mask = attention_mask;
+    if (key_padding_mask) padding = empty(context, Op::zeros_like, key_padding_mask.sizes(), probes.dtype());
     const Tensor key = transpose(hidden_in, 0, 1);
     Tensor projected, packed;
     {  // _in_projection_packed
@@ -79,10 +82,15 @@ Tensor SiglipMultiheadAttentionPoolingHead::operator()(
     const Tensor q = by_head(projected);
     Tensor k = by_head(select(packed, 0, 0)), v = by_head(select(packed, 0, 1));
     packed.reset();
+    if (padding) {
+      const std::int64_t length = key.size(0);
+      attn_mask = expand(view(padding, {batch, 1, 1, length}), {batch, num_heads, 1, length});
+      attn_mask = reshape(attn_mask, {heads, 1, length});
+    }
     Tensor q_scaled = mul_scalar(q);
     Tensor weights;
-    if (attention_mask)
-      weights = baddbmm(attention_mask, q_scaled, transpose(k, 1, 2), false);
+    if (attn_mask)
+      weights = baddbmm(attn_mask, q_scaled, transpose(k, 1, 2), false);
     else
       weights = bmm(autocast_lower(q_scaled), autocast_lower(transpose(k, 1, 2)));
     q_scaled.reset();  // del q_scaled, k
