@@ -32,6 +32,7 @@ FOLDERS = {
     "modernbert-decoder": "modernbert_decoder",
     "blip-2": "blip_2",
     "clip_vision_model": "clip",
+    "kosmos-2.5": "kosmos2_5",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
     "glm4v_moe": "glm4v",

@@ -352,6 +352,11 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     elif kind == "florence2":
         if images:
             out["pixel_values"] = tensor([images, vision.get("in_channels", 3), *(data.get("image_size") or [768, 768])], dtype)
+    elif kind == "kosmos-2.5":  # its processor pads any image to as many patches, each behind its row and column
+        if images:
+            width = vision.get("patch_embed_hidden_size", 768)
+            out["flattened_patches"] = tensor([images, vision.get("max_num_patches", 4096), 2 + width], dtype)
+            out["image_embeds_position_mask"] = tensor([batch, sequence])
     elif kind == "chameleon":
         if images:
             vq = config.get("vq_config", {})

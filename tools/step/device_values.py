@@ -515,6 +515,8 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         tokens = sum(math.prod(size) // (4 if mode == "4x" else 16) for size in spec["inputs"]["target_sizes"]["values"])
         width = config["text_config"]["hidden_size"]
         return {(*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
+    if "image_embeds_position_mask" in spec["inputs"]:
+        return {tuple(spec["inputs"]["input_ids"]["shape"]): spec["batch"]["mbs"] * config.get("latent_query_num", 2048)}
     if config.get("model_type") in (*OMNI, "qwen3_asr"):
         return omni_masks(spec)
     if config.get("model_type") in (*WAVEFORMS, "wav2vec2-bert"):

@@ -25,6 +25,7 @@ PARTS = {
     "muse_glimmer": ("vision_tower", "vision_projection"),
     "paddleocr_vl": ("visual", "projector"),
     "deepseek_vl": ("vision_model", "aligner"),
+    "kosmos-2.5": ("vision_model", "image_to_text_projection"),
     "janus": ("vision_model", "aligner"),
     "gemma3n": ("vision_tower", "embed_vision"),
     "video_llava": ("image_tower", "multi_modal_projector"),

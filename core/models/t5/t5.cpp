@@ -19,7 +19,6 @@ namespace oometer {
 /// What Parts of T5LanguageModel is made of.
 namespace t5 {
 
-/// T5LayerNorm.forward: the cast is to the weight's type.
 Tensor t5_layer_norm(const Norm& norm, const Tensor& argument) {
   ModuleCall call(argument.context(), norm.module);
   Tensor hidden_states = call.argument(argument), variance;

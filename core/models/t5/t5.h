@@ -6,6 +6,7 @@
 #include <span>
 
 #include "models/kit/encoder.h"
+#include "models/kit/norms.h"
 
 /// transformers 5.23, models/t5/modeling_t5.py, models/mt5/modeling_mt5.py, models/umt5/modeling_umt5.py: encoder and
 /// decoder whose attention adds a bias by relative position. Names and order of steps are those files'.
@@ -64,6 +65,11 @@ class T5LanguageModel : public EncoderModel {
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
+
+namespace t5 {
+/// T5LayerNorm.forward: the cast is to the weight's type.
+Tensor t5_layer_norm(const Norm& norm, const Tensor& hidden_states);
+}  // namespace t5
 
 FamilyConfig read_t5_config(ConfigReader& reader, const T5ClassNames& names);
 std::unique_ptr<Model> build_t5(Context& context, const FamilyConfig& config, const DataConfig& data,
