@@ -50,6 +50,7 @@ FOLDERS = {
     "minicpmv4_7": "minicpmv4_6",
     "minicpm_ocr": "minicpmv4_6",
     "siglip2_vision_model": "siglip2",
+    "vision-encoder-decoder": "vision_encoder_decoder",
     "xlm-roberta-xl": "xlm_roberta_xl",
 }
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}

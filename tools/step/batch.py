@@ -317,6 +317,12 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         vision = config.get("vision_config") or {}
         out["pixel_values"] = tensor([batch, vision.get("num_channels", 3), *[vision.get("image_size", 1024)] * 2], dtype)
         return out | {"input_boxes": tensor([batch, 1, 4], "float64"), "multimask_output": {"py": False}}
+    if kind == "vision-encoder-decoder":
+        side = data.get("image_size") or config["encoder"].get("image_size", 224)
+        side = list(side) if isinstance(side, list) else [side] * 2
+        out["pixel_values"] = tensor([batch, config["encoder"].get("num_channels", 3), *side], dtype)
+        out["labels"] = tensor([batch, sequence])
+        return out
     if kind in ("videomae", "timesformer"):
         return videomae_inputs(model, data, dtype)
     if sequence:

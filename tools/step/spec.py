@@ -17,6 +17,7 @@ CLASSES = {
     "ovis2": "Ovis2ForConditionalGeneration",
     "florence2": "Florence2ForConditionalGeneration",
     "chameleon": "ChameleonForConditionalGeneration",
+    "vision-encoder-decoder": "VisionEncoderDecoderModel",
     "kosmos-2.5": "Kosmos2_5ForConditionalGeneration",
     "janus": "JanusForConditionalGeneration",
     "deepseek_vl": "DeepseekVLForConditionalGeneration",

@@ -10,6 +10,7 @@
 #include "models/masking.h"
 #include "nn/activation.h"
 #include "nn/block_stack.h"
+#include "nn/kv_cache.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -230,7 +231,7 @@ struct BartStack {
 
   /// `source`: the mask of what the encoder reads. `given`: inputs_embeds, in place of input_ids.
   Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, const MaskArguments& source,
-                    const Tensor& given = {}) const {
+                    const Tensor& given = {}, KvCache* cache = nullptr) const {
     Context& context = given ? given.context() : input_ids.context();
     ModuleCall call(context, module);
     const Tensor inputs_embeds = given ? given : embed(embed_tokens, input_ids);
@@ -261,6 +262,7 @@ struct BartStack {
         return layer(hidden, attention_mask, encoder_hidden_states, encoder_attention_mask);
       };
     };
+    const Scoped<KvCache*> with_cache(context.past_key_values, cache ? cache : context.past_key_values);
     hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
     if (layer_norm.weight) hidden_states = layer_norm(hidden_states);
     return call.result(hidden_states);
@@ -383,7 +385,28 @@ class OwnBartInside : public BartInside {
   BartStack encoder_, decoder_;
 };
 
+class OwnBartDecoder : public BartDecoderInside {
+ public:
+  OwnBartDecoder(const Builder& decoder, const BartConfig& c, const ModelOptions& options, std::size_t first_block)
+      : decoder_(decoder, c, options, true) {
+    decoder_.blocks.first_block = first_block;
+    embed_tokens = decoder_.embed_tokens;
+  }
+
+  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, KvCache* cache) const override {
+    return decoder_(input_ids, encoder_hidden_states, {}, {}, cache);
+  }
+
+ private:
+  BartStack decoder_;
+};
+
 }  // namespace
+
+std::unique_ptr<BartDecoderInside> make_bart_decoder(const Builder& decoder, const BartConfig& config,
+                                                     const ModelOptions& options, std::size_t first_block) {
+  return std::make_unique<OwnBartDecoder>(decoder, config, options, first_block);
+}
 
 Tensor shift_tokens_right(const Tensor& labels) {
   const Shape tokens = labels.sizes(), behind{tokens[0], tokens[1] - 1};

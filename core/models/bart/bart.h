@@ -12,6 +12,8 @@
 /// encoder and decoder. Names and order of steps are those files'.
 namespace oometer {
 
+class KvCache;
+
 /// What the copies of BART's file do otherwise.
 enum class BartVariant : std::uint8_t {
   bart,
@@ -78,6 +80,18 @@ class BartInside {
 };
 std::unique_ptr<BartInside> make_bart_inside(const Builder& model, const BartConfig& config,
                                              const ModelOptions& options);
+
+/// BartDecoder inside a class that has no BART's encoder.
+class BartDecoderInside {
+ public:
+  virtual ~BartDecoderInside() = default;
+  /// `cache`: what the layers hand their keys and values to; null: nothing.
+  virtual Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, KvCache* cache) const = 0;
+  Embedding embed_tokens;
+};
+/// `first_block`: checkpointable blocks before its own.
+std::unique_ptr<BartDecoderInside> make_bart_decoder(const Builder& decoder, const BartConfig& config,
+                                                     const ModelOptions& options, std::size_t first_block);
 /// shift_tokens_right of BART and its kin.
 Tensor shift_tokens_right(const Tensor& labels);
 
