@@ -35,9 +35,6 @@ inline constexpr const char* kTrocrLayer = "TrOCRDecoderLayer";
 /// class DonutSwinConfig. Images need not be squares: `image_size` is the larger side.
 struct DonutSwinConfig : SwinConfig {
   std::int64_t image_height = 224, image_width = 224;
-
-  /// Pixels that all stages' windows fill: those of the last, and each stage before has twice as many each way.
-  std::int64_t unit() const { return checked_product(patch_size, window_size << (depths.size() - 1)); }
   bool operator==(const DonutSwinConfig&) const = default;
 };
 

@@ -9,6 +9,7 @@
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/node.h"
 
 /// transformers 5.23, models/donut/modeling_donut_swin.py. Names and order of steps are that file's.
 namespace oometer {
@@ -19,11 +20,30 @@ struct Grid {
   std::int64_t height, width;
 };
 
+std::int64_t up_to(std::int64_t size, std::int64_t unit) { return (size + unit - 1) / unit * unit; }
+
+/// F.pad with zeros at the ends of two dimensions; of nothing it is a copy all the same.
+Tensor padded(const Tensor& x, const Shape& sizes) {
+  Record record(Op::constant_pad_nd,
+                [](Backward& b) { b.give(0, empty(b.context, Op::constant_pad_nd, b.node.sizes, b.grad().dtype())); },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  return record.output(empty(x.context(), Op::constant_pad_nd, sizes, x.dtype()));
+}
+
+/// x[:, :height, :width, :]
+Tensor cut(const Tensor& x, Grid grid) {
+  Tensor part = x;
+  if (part.size(1) != grid.height) part = slice(part, 1, 0, grid.height);
+  if (part.size(2) != grid.width) part = slice(part, 2, 0, grid.width);
+  return part;
+}
+
 Tensor partition(const Tensor& input_feature, std::int64_t window) {
   const std::int64_t batch = input_feature.size(0), rows = input_feature.size(1) / window,
                      columns = input_feature.size(2) / window, channels = input_feature.size(3);
-  const Tensor cut = view(input_feature, {batch, rows, window, columns, window, channels});
-  return view(contiguous(transpose(cut, 2, 3)), {batch * rows * columns, window, window, channels});
+  const Tensor windows = view(input_feature, {batch, rows, window, columns, window, channels});
+  return view(contiguous(transpose(windows, 2, 3)), {batch * rows * columns, window, window, channels});
 }
 
 Tensor reverse(const Tensor& windows_in, std::int64_t window, Grid grid) {
@@ -199,16 +219,20 @@ struct DonutSwinLayer {
     Tensor layer_output, attention_windows, shifted_windows, attention_output, attn_mask, hidden_states_windows,
         shifted_hidden_states, hidden_states;
     hidden_states = layernorm_before(shortcut);
-    hidden_states = pad(view(hidden_states, {batch, grid.height, grid.width, channels}), 2, 0);  // a copy all the same
+    const Grid filled{up_to(grid.height, window_size), up_to(grid.width, window_size)};
+    hidden_states = padded(view(hidden_states, {batch, grid.height, grid.width, channels}),
+                           {batch, filled.height, filled.width, channels});
     shifted_hidden_states = cyclic_shift(hidden_states, shift_size);
     hidden_states_windows = partition(shifted_hidden_states, window_size);
     hidden_states_windows =
         view(hidden_states_windows, {hidden_states_windows.size(0), window_size * window_size, channels});
-    attn_mask = attention_mask(hidden_states, grid, window_size, shift_size);
+    attn_mask = attention_mask(hidden_states, filled, window_size, shift_size);
     attention_output = attention(hidden_states_windows, attn_mask);
     attention_windows = view(attention_output, {attention_output.size(0), window_size, window_size, channels});
-    shifted_windows = reverse(attention_windows, window_size, grid);
+    shifted_windows = reverse(attention_windows, window_size, filled);
     attention_windows = cyclic_shift(shifted_windows, shift_size);
+    if (filled.height > grid.height || filled.width > grid.width)
+      attention_windows = contiguous(cut(attention_windows, grid));
     attention_windows = view(attention_windows, {batch, grid.height * grid.width, channels});
     {
       const Tensor kept = drop_path(attention_windows, drop_prob);
@@ -246,13 +270,16 @@ struct DonutSwinPatchMerging {
     const Tensor given = call.argument(argument);
     const std::int64_t batch = given.size(0), channels = given.size(2);
     Tensor input_feature = view(given, {batch, grid.height, grid.width, channels});
+    const Grid even{up_to(grid.height, 2), up_to(grid.width, 2)};
+    if (even.height > grid.height || even.width > grid.width)
+      input_feature = padded(input_feature, {batch, even.height, even.width, channels});
     {
       std::vector<Tensor> parts;
       for (std::int64_t col = 0; col < 2; ++col)
         for (std::int64_t row = 0; row < 2; ++row) parts.push_back(every_second(input_feature, row, col));
       input_feature = cat(parts, -1);
     }
-    input_feature = view(input_feature, {batch, grid.height * grid.width / 4, 4 * channels});
+    input_feature = view(input_feature, {batch, even.height * even.width / 4, 4 * channels});
     input_feature = norm(input_feature);
     return call.result(reduction(input_feature));
   }
@@ -346,7 +373,15 @@ class DonutSwinTower : public VisionTower {
     Tensor embeddings;
     {
       ModuleCall patches(given.context(), patch_embeddings_);
-      const Tensor projected = projection_(pixel_values);
+      const std::int64_t patch = projection_.weight.size(2);
+      Tensor pixels = patches.argument(pixel_values);
+      Shape sizes = pixels.sizes();
+      for (const int dim : {3, 2}) {
+        if (sizes[dim] % patch == 0) continue;
+        sizes[dim] = up_to(sizes[dim], patch);
+        pixels = padded(pixels, sizes);
+      }
+      const Tensor projected = projection_(pixels);
       grid = {projected.size(2), projected.size(3)};
       const std::int64_t count = checked_product(projected.size(2), projected.size(3));
       embeddings = patches.result(transpose(reshape(projected, {projected.size(0), projected.size(1), count}), 1, 2));
@@ -372,7 +407,7 @@ class DonutSwinTower : public VisionTower {
       };
       hidden_states = blocks_.run(i, i + 1, std::move(hidden_states), checkpointing_, block, {.positional = true});
       hidden_states_before_downsampling = std::move(*before);
-      if (i + 1 < layers_.size()) grid = {grid.height / 2, grid.width / 2};
+      if (i + 1 < layers_.size()) grid = {(grid.height + 1) / 2, (grid.width + 1) / 2};
     }
     return call.result(hidden_states);
   }

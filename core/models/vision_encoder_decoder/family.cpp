@@ -177,11 +177,18 @@ void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& d
     const std::string own = std::to_string(side);
     reader.fail_found("image_size", "inconsistent", "expected the config's own, [" + own + ", " + own + "]");
   }
-  if (donut && (height % donut->unit() != 0 || width % donut->unit() != 0))
-    reader.fail("image_size", "not-modelled",
-                "found [" + std::to_string(height) + ", " + std::to_string(width) +
-                    "]; images whose windows are filled up are not supported yet: expected multiples of " +
-                    std::to_string(donut->unit()));
+  if (!donut) return;
+  const auto behind = [&](std::int64_t pixels) {
+    std::int64_t patches = (pixels + donut->patch_size - 1) / donut->patch_size;
+    for (std::size_t stage = 1; stage < donut->depths.size(); ++stage) patches = (patches + 1) / 2;
+    return patches;
+  };
+  const std::int64_t least = std::min(behind(height), behind(width));
+  if (least < donut->window_size)  // set_shift_and_window_size: a window of that many, to which the bias does not fit
+    reader.fail("image_size", "inconsistent",
+                "found [" + std::to_string(height) + ", " + std::to_string(width) + "], of which " +
+                    std::to_string(least) + " patches a side reach the last stage; expected a larger image: at least " +
+                    std::to_string(donut->window_size) + " (window_size)");
 }
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
