@@ -19,7 +19,8 @@ constexpr std::int64_t kMostImages = 1 << 20;
 
 /// Keys of images, audio and targets that this model's are not described by.
 void leave_out_others(ConfigReader& reader, const ModelTraits& traits) {
-  for (const char* key : {"image_size", "tiles", "grid_thw", "frames", "video", "min_pixels", "max_pixels"})
+  for (const char* key :
+       {"image_size", "objects_per_image", "tiles", "grid_thw", "frames", "video", "min_pixels", "max_pixels"})
     if (reader.has(key) && !traits.reads_images_by(key))
       reader.fail_found(key, "inconsistent", traits.class_name + " has no use for it: leave it out");
   if (reader.has("image_sizes") && (!traits.takes_images || traits.max_images == 0))

@@ -86,6 +86,7 @@ class TraitsWriter {
     leave_out(!traits_.chooses_tiles, {"/data/tiles"});
     leave_out(!any_size, {"/data/image_size"});
     leave_out(!any_size || traits_.max_images == 1 || !traits_.reads_images_by("image_sizes"), {"/data/image_sizes"});
+    leave_out(!traits_.reads_images_by("objects_per_image"), {"/data/objects_per_image"});
     leave_out(!traits_.reads_images_by("video"), {"/data/video"});
     leave_out(!traits_.has_experts, {"/data/routing"});
     leave_out(traits_.max_audios == 0, {"/data/audio_seconds"});

@@ -219,6 +219,7 @@ std::string to_json(const Job& job) {
   else if (job.data.images_per_sample != 0 && traits.reads_images_by("image_size") &&
            job.model.config.family().read_images)
     data["image_size"] = {job.data.image_height, job.data.image_width};
+  if (traits.reads_images_by("objects_per_image")) data["objects_per_image"] = job.data.target_length;
   write_routing(job.data.routing, data);
   if (traits.max_audios != 0) {
     put(data, "audios_per_sample", job.data.audios_per_sample, 1);

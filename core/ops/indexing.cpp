@@ -1,5 +1,6 @@
 #include "ops/accumulate.h"
 #include "ops/cub.h"
+#include "ops/host_index.h"
 #include "ops/list_index.h"
 #include "ops/ops.h"
 #include "tensor/kernel.h"
@@ -169,6 +170,40 @@ Tensor index_from_host(const Tensor& x, std::int64_t count) {
   }
   const Tensor copy = empty(x.context(), Op::to_copy, {count}, DType::int64);
   return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 1, count), x.dtype()));
+}
+
+// What of the indices is computed, on the host, is copied: a number for each row and column, added up on the device
+// (IndexingUtils.h, computeLinearIndex).
+Tensor index_from_host(const Tensor& x, std::int64_t count, HostRowsAndColumns) {
+  Record record(Op::index,
+                [](Backward& b) {
+                  Context& context = b.context;
+                  const Shape rows{b.node.integers[0]};
+                  Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
+                  {
+                    const Tensor linear = empty(context, Op::to_copy, rows, DType::int64);
+                    { const Tensor columns = empty(context, Op::to_copy, rows, DType::int64); }
+                    const Tensor values = contiguous(b.grad());
+                    sort_indices(context, rows, checked_product(b.node.sizes[0], b.node.sizes[1]));
+                    accumulate_rows(values, zeros);
+                  }
+                  b.give(0, std::move(zeros));
+                },
+                {&x});
+  if (record) {
+    record->sizes = x.sizes();
+    record->integers[0] = count;
+  }
+  const Tensor rows = empty(x.context(), Op::to_copy, {count}, DType::int64),
+               columns = empty(x.context(), Op::to_copy, {count}, DType::int64);
+  return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 2, count), x.dtype()));
+}
+
+void index_put_from_host(const Tensor& x, const Tensor& values) {
+  const Shape count{values.size(0)};
+  const Tensor rows = empty(x.context(), Op::to_copy, count, DType::int64);
+  const Tensor columns = empty(x.context(), Op::to_copy, count, DType::int64);
+  kernel(Op::index_put, {&values}, values);
 }
 
 Tensor index_with_list(const Tensor& x, int dim) {

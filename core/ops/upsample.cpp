@@ -17,6 +17,18 @@ bool suggests_channels_last(const Tensor& x) {
   return !x.is_contiguous() && is_channels_last(x) && x.strides()[0] >= x.size(2) * x.strides()[2];
 }
 
+/// The whole of is_channels_last_strides_2d_s4: images may have gaps between them.
+bool is_like_channels_last(const Tensor& x) {
+  std::int64_t least = 0;
+  if (x.strides()[1] == 0) return false;
+  for (const int dim : {1, 3, 2, 0}) {
+    const std::int64_t stride = x.strides()[dim];
+    if (stride < least || (dim == 0 && least == x.strides()[1])) return false;
+    least = x.size(dim) > 1 ? checked_product(stride, x.size(dim)) : stride;
+  }
+  return true;
+}
+
 void upsample_bilinear2d_backward(Backward& b) {
   const Tensor& grad = b.grad();
   const bool channels_last = suggests_channels_last(grad);
@@ -41,6 +53,14 @@ Tensor upsample_bilinear2d(const Tensor& x_in, std::int64_t height, std::int64_t
   Record record(Op::upsample, upsample_bilinear2d_backward, {&x});
   if (record) record->sizes = x.sizes();
   return record.output(in_order_of(x, Op::upsample, {x.size(0), x.size(1), height, width}, suggests_channels_last(x)));
+}
+
+// UpSampleBicubic2d.cu
+Tensor upsample_bicubic2d(const Tensor& x_in, std::int64_t height, std::int64_t width) {
+  const Tensor x = autocast_float32(x_in);
+  Record record(Op::upsample, upsample_aa_backward, {&x});
+  if (record) record->sizes = x.sizes();
+  return record.output(in_order_of(x, Op::upsample, {x.size(0), x.size(1), height, width}, is_like_channels_last(x)));
 }
 
 // Its kernel knows one order: what lies in another is copied, before and behind.

@@ -312,7 +312,7 @@ Tensor maximum(Op op, const Tensor& a, const Tensor& b) {
                 {&a, &b});
   record.save(a);
   record.save(b);
-  return record.output(pointwise(op, {&a, &b}, a.dtype()));
+  return record.output(pointwise(op, {&a, &b}, std::min(a.dtype(), b.dtype())));  // float32 is before halves
 }
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b) {

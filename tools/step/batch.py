@@ -9,7 +9,9 @@ from typing import Any
 from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip", "siglip2")
-IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything")
+IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything", "resnet")
+# [height, width] that the processors of detectors make of COCO's usual image, 480 x 640
+DETECTORS = {"detr": [800, 1066], "conditional_detr": [800, 1066], "deformable_detr": [800, 1066], "yolos": [800, 1066], "rt_detr": [640, 640], "rt_detr_v2": [640, 640], "d_fine": [640, 640]}
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 
@@ -301,8 +303,13 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             out["attention_mask"] = tensor(samples, "int32")
         out["labels"] = tensor([batch, sequence])
         return out
+    if kind in DETECTORS:
+        out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *data.get("image_size", DETECTORS[kind])], dtype)
+        if not model["class"].endswith("Model"):
+            out["labels"] = {"objects": [data.get("objects_per_image", 7)] * batch}
+        return out
     if kind in IMAGES_ALONE:
-        side = [config.get("image_size", 224)] * 2 if not kind.startswith(("dino", "convnext")) else [224, 224]
+        side = [config.get("image_size", 224)] * 2 if not kind.startswith(("dino", "convnext", "resnet")) else [224, 224]
         side = [512, 512] if kind == "segformer" else side  # its processor's
         if kind in ("dpt", "depth_anything"):
             own = config.get("backbone_config") or {"image_size": 518 if kind == "depth_anything" else config.get("image_size", 384)}
@@ -658,6 +665,11 @@ def make_inputs(spec: Spec, device: str = "cuda") -> dict[str, Any]:
             out[name] = torch.tensor(given["values"], dtype=getattr(torch, given.get("dtype", "int64")), device=device)
         elif "py" in given:
             out[name] = given["py"]
+        elif "objects" in given:  # a detector's labels: a dictionary an image
+            out[name] = [
+                {"class_labels": torch.ones(count, dtype=torch.int64, device=device), "boxes": torch.ones(count, 4, device=device)}
+                for count in given["objects"]
+            ]
         else:
             out[name] = torch.full(given["shape"], given.get("fill", 1), dtype=getattr(torch, given["dtype"]), device=device)
             if "image_tokens" in given:  # on a real GPU: the first n tokens are image placeholders

@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 from step.kernels import use_kernels
-from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, use_flash_attn
+from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, match_in_order, use_flash_attn
 from step.spec import DTYPES, Spec
 
 METHODS = {"motion_centric_masking_ratio": "everest", "f_arch": "meft"}  # of papers, by a key of theirs: our own models of them
@@ -31,6 +31,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     cls = getattr(importlib.import_module(ours[0]) if ours else transformers, described["class"])
     config_class = getattr(transformers, described.get("config_class") or cls.config_class.__name__)
     config = config_class(**json.loads(json.dumps(described["config"])))
+    if "objects" in spec["inputs"].get("labels", {}):
+        match_in_order()
     if described.get("experts"):
         config._experts_implementation = described["experts"]
     if train.get("quantization"):

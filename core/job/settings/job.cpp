@@ -118,6 +118,14 @@ constexpr Setting kDataRows[] = {
      .otherwise = "null",
      .schema =
          R"({"type": ["array", "null"], "items": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 65536}, "minItems": 2, "maxItems": 2}})"},
+    {.key = "objects_per_image",
+     .takes = any(kCount, {1, 65'536}),
+     .words = "Objects that the labels name in each image, of models that detect them; null: 7, as in COCO",
+     .unit = "objects",
+     .option = "--objects-per-image",
+     .label = "Objects per image",
+     .link = "objects",
+     .otherwise = "null"},
     {.key = "tiles",
      .takes = any(kCount, {1, 4096}),
      .words =

@@ -8,9 +8,15 @@
 
 namespace oometer {
 
-ResNetNorm::ResNetNorm(const Builder& parent, const char* name, std::int64_t channels, const char* frozen) {
-  const Builder own = parent.child(name, frozen ? frozen : "BatchNorm2d");
-  module = own.module;
+namespace {
+
+Builder norm_of(const Builder& parent, const char* frozen) {
+  return parent.child("normalization", frozen ? frozen : "BatchNorm2d");
+}
+
+}  // namespace
+
+ResNetNorm::ResNetNorm(const Builder& own, std::int64_t channels, const char* frozen) : module(own.module) {
   if (!frozen) {
     norm.emplace(own, channels);
     return;
@@ -55,7 +61,7 @@ ResNetConvLayer::ResNetConvLayer(const Builder& builder, std::int64_t in_channel
                                  const char* frozen)
     : convolution(builder.child("convolution", "Conv2d"), in_channels, out_channels,
                   {.kernel = kernel_size, .stride = stride, .padding = kernel_size / 2, .bias = false}),
-      normalization(builder, "normalization", out_channels, frozen),
+      normalization(norm_of(builder, frozen), out_channels, frozen),
       activation(its),
       module(builder.module) {}
 
@@ -75,7 +81,7 @@ ResNetLayer::ResNetLayer(const Builder& builder, const ResNetConfig& c, std::int
   if (has_shortcut) {
     shortcut = AnyConv2d(its.child("convolution", "Conv2d"), in_channels, out_channels,
                          {.kernel = 1, .stride = stride, .bias = false});
-    shortcut_norm = ResNetNorm(its, "normalization", out_channels, frozen);
+    shortcut_norm = ResNetNorm(norm_of(its, frozen), out_channels, frozen);
   }
   const Builder layer = builder.child("layer", "Sequential");
   layer_module = layer.module;

@@ -32,7 +32,7 @@ double largest_tensor_of_resnet(const ResNetConfig& config, std::int64_t images,
 /// class.
 struct ResNetNorm {
   ResNetNorm() = default;
-  ResNetNorm(const Builder& builder, const char* name, std::int64_t channels, const char* frozen);
+  ResNetNorm(const Builder& own, std::int64_t channels, const char* frozen);
   /// replace_batch_norm, of this one: when the whole backbone is there.
   void freeze();
   Tensor operator()(const Tensor& x) const;

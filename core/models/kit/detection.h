@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "models/data.h"
+#include "models/model.h"
+#include "nn/module.h"
+#include "tensor/tensor_list.h"
+
+/// Detectors of objects, as DETR is one: their labels, heads and loss (transformers 5.23,
+/// loss/loss_for_object_detection.py).
+namespace oometer {
+
+class ConfigReader;
+
+/// [height, width] that the processors of DETR and its kin make of COCO's usual image, 480 x 640.
+inline constexpr std::pair<std::int64_t, std::int64_t> kUsualImage{800, 1066};
+/// Images of any size, of so many pixels where the job says no other; with labels, the objects that these name in each:
+/// as long as that the targets are, `DataConfig::target_length`.
+void read_detection_images(ConfigReader& reader, bool has_labels, std::pair<std::int64_t, std::int64_t> usual,
+                           DataConfig& data);
+/// COCO's, on average.
+inline constexpr std::int64_t kUsualObjects = 7;
+/// The fields of the loss, which decide no memory.
+void ignore_loss_weights(ConfigReader& reader);
+/// Among the traits of a detector with labels.
+void set_detection_traits(ModelTraits& traits);
+double largest_tensor_of_detection(const DataConfig& data, std::int64_t queries, std::int64_t labels);
+
+/// `class_labels` and `boxes` of each image, for ModelInputs::others.
+TensorList make_detection_labels(Context& context, const DataConfig& data);
+
+/// DetrMLPPredictionHead: linear layers with ReLU between them.
+struct DetectionHead {
+  DetectionHead() = default;
+  DetectionHead(const Builder& builder, std::int64_t input_dim, std::int64_t hidden_dim, std::int64_t output_dim,
+                std::int64_t num_layers);
+  Tensor operator()(const Tensor& x) const;
+
+  std::vector<Linear> layers;
+  ModuleId module = 0;
+};
+
+/// What a detector predicts, and what its loss adds to the class's outputs.
+struct Predictions {
+  Tensor logits, boxes;
+};
+struct DetectionLoss {
+  Tensor loss;
+  TensorList loss_dict;
+};
+
+/// Bounding boxes, as image_transforms.py and the loss have them.
+Tensor center_to_corners_format(const Tensor& boxes);
+/// Of each of the first boxes with each of the second.
+Tensor generalized_box_iou(const Tensor& boxes1, const Tensor& boxes2);
+
+/// ForObjectDetectionLoss. `intermediate`: those of the decoder's layers, stacked, where there is an auxiliary loss;
+/// null: there is none.
+DetectionLoss object_detection_loss(const Predictions& last, const TensorList& labels, std::int64_t num_labels,
+                                    const Predictions& intermediate = {});
+
+}  // namespace oometer
