@@ -126,6 +126,7 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& 
     c.first_k_dense_replace = reader.integer("first_k_dense_replace", c.first_k_dense_replace, non_negative);
   }
   if (c.chooses_tokens()) read_indexer(reader, c);
+  if (names.its.is_gated) c.gated_norm_rank = reader.integer("gated_norm_rank", c.gated_norm_rank);
   if (reader.is_null("q_lora_rank") && !c.chooses_tokens())
     c.q_lora_rank = 0;
   else
@@ -139,7 +140,7 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& 
                 "found " + std::to_string(c.num_experts_per_tok) + "; expected 1 to n_routed_experts (" +
                     std::to_string(c.n_routed_experts) + ")");
   if (names.its.is_v3) {
-    c.chooses_groups = true;
+    c.chooses_groups = c.n_group != 0;
     c.norm_topk_prob = reader.boolean("norm_topk_prob", true);
     if (!c.chooses_tokens()) c.rope_interleave = reader.boolean("rope_interleave", true);
   } else {

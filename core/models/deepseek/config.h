@@ -26,6 +26,9 @@ struct DeepseekVariant {
   bool has_softmax = false;      ///< its scores are probabilities, without a bias
   bool scales_queries = false;   ///< with their positions, as Ministral 3 does
   bool gates_heads = false;      ///< what a head gives is multiplied by a sigmoid of its own (g_proj)
+  bool norms_experts = false;    ///< what experts give is normed (AXK1MoE)
+  bool is_gated =
+      false;  ///< norms and attention are gated, the second's gate is projected with queries (AXK2Attention)
   IndexerRotary indexer = IndexerRotary::none;
   bool learns_scaling = false;  ///< queries are scaled by what is learnt of their positions; the router is in float32
   bool shares_topk = false;     ///< indexer_types says which layers take the tokens that an earlier one chose
@@ -73,6 +76,7 @@ struct DeepseekConfig {
   std::int64_t num_experts_per_tok = 0;
   std::int64_t first_k_dense_replace = 0;  ///< layers with an MLP in place of experts
   std::int64_t n_group = 1, topk_group = 1;
+  std::int64_t gated_norm_rank = 16;  ///< of a class that is gated
   std::int64_t max_position_embeddings = 2048;
   Activation hidden_act = Activation::silu;
   double attention_dropout = 0.0;

@@ -71,6 +71,62 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
   return routing;
 }
 
+namespace {
+
+/// AXK2TopkRouter.forward: as best_of_groups, whose names for groups go when these are chosen, where there are any.
+Routing best_of_groups_apart(const Router& router, const Tensor& hidden_in) {
+  Context& context = hidden_in.context();
+  ModuleCall call(context, router.module);
+  const Tensor argument = call.argument(hidden_in);
+  const std::int64_t tokens = argument.numel() / argument.size(-1), experts = router.weight.size(0),
+                     n_group = router.n_group;
+  const Tensor hidden_states = view(argument, {tokens, argument.size(-1)});
+  Routing routing;
+  {
+    const Tensor input = to(hidden_states, DType::float32), as_float = to(router.weight, DType::float32);
+    routing.router_logits = linear(input, as_float, {});
+  }
+  const auto made = [&](Op op, const Shape& sizes, DType type) { return empty(context, op, sizes, type); };
+  const Tensor scores = sigmoid(routing.router_logits);
+  Tensor denominator, scores_for_choice = add(scores, router.e_score_correction_bias);
+  if (n_group != 0) {  // apply_group_scoring
+    Tensor group_scores, group_idx, group_mask, score_mask;
+    {
+      TopK best = topk(view(scores_for_choice, {tokens, n_group, experts / n_group}), 2);
+      best.indices.reset();
+      group_scores = sum(best.values, {-1}, false);
+    }
+    {
+      const Tensor values = made(Op::topk, {tokens, router.topk_group}, DType::float32);
+      group_idx = made(Op::topk, {tokens, router.topk_group}, DType::int64);
+    }
+    group_mask = made(Op::zeros_like, {tokens, n_group}, DType::float32);
+    if (n_group > 1) score_mask = made(Op::clone, {tokens, n_group, experts / n_group}, DType::float32);
+    Tensor chosen;
+    {
+      const Tensor as_boolean = made(Op::to_copy, scores.sizes(), DType::boolean);
+      chosen = made(Op::bitwise_not, scores.sizes(), DType::boolean);
+    }
+    scores_for_choice = masked_fill(scores_for_choice, chosen);
+  }
+  {
+    const Tensor values = made(Op::topk, {tokens, router.top_k}, DType::float32);
+    routing.topk_indices = made(Op::topk, {tokens, router.top_k}, DType::int64);
+  }
+  routing.topk_weights = gather(scores, routing.topk_indices);
+  if (router.norm_topk_prob) {
+    denominator = sum(routing.topk_weights, {-1}, true);
+    denominator = add_scalar(denominator);
+    routing.topk_weights = div_in_place(routing.topk_weights, denominator);
+  }
+  routing.topk_weights = mul_scalar(routing.topk_weights);
+  routing.router_logits = call.result(std::move(routing.router_logits));
+  routing.topk_weights = call.result(std::move(routing.topk_weights));
+  return routing;
+}
+
+}  // namespace
+
 MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c, const LigerConfig& kernels) {
   MoeWithShared moe;
   moe.module = builder.module;
@@ -89,7 +145,9 @@ MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c,
     experts.topk_group = c.topk_group;
     experts.norm_topk_prob = c.norm_topk_prob;
     Router gate(gate_at, c.hidden_size, experts,
-                c.names->its.has_softmax ? best_probabilities_of_groups : best_of_groups);
+                c.names->its.has_softmax ? best_probabilities_of_groups
+                : c.names->its.is_gated  ? best_of_groups_apart
+                                         : best_of_groups);
     if (!c.names->its.has_softmax)
       gate.e_score_correction_bias = c.names->its.biases_float32 ? gate_at.buffer({c.n_routed_experts}, DType::float32)
                                                                  : gate_at.kept_buffer({c.n_routed_experts});
@@ -99,6 +157,8 @@ MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c,
   }
   moe.shared_experts = LlamaMLP(builder.child("shared_experts", c.names->mlp),
                                 c.as_llama(c.moe_intermediate_size * c.n_shared_experts), kernels);
+  if (c.names->its.norms_experts)
+    moe.norm = LlamaRMSNorm(builder.child("post_mlp_layernorm", c.names->rms_norm), c.hidden_size);
   return moe;
 }
 
@@ -124,7 +184,11 @@ DeepseekAttention::DeepseekAttention(const Builder& builder, const DeepseekConfi
     q_a_proj = Linear(builder.child("q_a_proj", "Linear"), c.hidden_size, c.q_lora_rank, c.attention_bias);
     q_a_layernorm =
         LlamaRMSNorm(builder.child("q_a_layernorm", c.names->rms_norm), c.q_lora_rank, options.liger.rms_norm);
-    q_b_proj = Linear(builder.child("q_b_proj", "Linear"), c.q_lora_rank, heads * c.qk_head_dim(), false);
+    if (c.names->its.is_gated)
+      q_b_proj = Linear(builder.child("q_gate_proj", "Linear"), 2 * c.q_lora_rank,
+                        heads * (c.qk_head_dim() + c.v_head_dim), false);
+    else
+      q_b_proj = Linear(builder.child("q_b_proj", "Linear"), c.q_lora_rank, heads * c.qk_head_dim(), false);
   }
   kv_a_proj_with_mqa =
       Linear(builder.child("kv_a_proj_with_mqa", "Linear"), c.hidden_size, c.kv_lora_rank + rope, c.attention_bias);
@@ -392,8 +456,22 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
   const DeepseekConfig& c = *config;
   if (c.temporal_stride != 0) return attend_temporally(*this, hidden_states, positions, *context.past_key_values);
   const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1);
-  Tensor q_resid;
-  const Tensor q = project_queries(hidden_states, c.chooses_tokens() ? &q_resid : nullptr);
+  Tensor q_resid, q_compressed, gate_states, q;
+  if (c.names->its.is_gated) {
+    q_compressed = q_a_proj(hidden_states);
+    q_resid = q_a_layernorm(q_compressed);
+    Tensor query_gate_states;
+    {
+      const Tensor both = cat({q_resid, q_compressed}, -1);
+      query_gate_states = q_b_proj(both);
+    }
+    query_gate_states = view(query_gate_states, {batch, length, c.num_attention_heads, c.qk_head_dim() + c.v_head_dim});
+    const TensorList parts = split(query_gate_states, {c.qk_head_dim(), c.v_head_dim}, -1);
+    q = transpose(parts[0], 1, 2);
+    gate_states = reshape(parts[1], {batch, length, c.num_attention_heads * c.v_head_dim});
+  } else {
+    q = project_queries(hidden_states, c.chooses_tokens() ? &q_resid : nullptr);
+  }
   TensorList queries = split(q, {nope, rope}, -1);
   const Tensor compressed_kv = kv_a_proj_with_mqa(hidden_states);
   TensorList latents = split(compressed_kv, {c.kv_lora_rank, rope}, -1);
@@ -439,18 +517,75 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
   }
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
+  if (gate_states) {
+    Tensor scale = to(gate_states, DType::float32);
+    scale = sigmoid(scale);
+    scale = mul(attention.output, scale);
+    attention.output = to(scale, attention.output.dtype());
+  }
   attention.output = self.result(o_proj(attention.output));
   return attention;
 }
 
 DeepseekDecoderLayer::DeepseekDecoderLayer(const Builder& builder, const DeepseekConfig& c, const ModelOptions& options,
                                            bool with_experts)
-    : PreNormLayer(builder), self_attn_(builder.child("self_attn", c.names->attention), c, options) {
+    : PreNormLayer(builder),
+      self_attn_(builder.child("self_attn", c.names->attention), c, options),
+      module_(builder.module) {
   if (with_experts)
     moe_ = make_deepseek_moe(builder.child("mlp", c.names->moe), c, options.liger);
   else
     mlp_ = LlamaMLP(builder.child("mlp", c.names->mlp), c.as_llama(c.intermediate_size), options.liger);
-  make_norms(builder, c.names->rms_norm, c.hidden_size, options.liger.rms_norm);
+  if (!c.names->its.is_gated) {
+    make_norms(builder, c.names->rms_norm, c.hidden_size, options.liger.rms_norm);
+    return;
+  }
+  const char* const gated = "AXK2GatedRMSNorm";
+  input_layernorm_ = GatedNorm(builder.child("input_layernorm", gated), c);
+  if (with_experts)
+    post_attention_layernorm_ = GatedNorm(builder.child("post_attention_layernorm", gated), c);
+  else
+    post_attention_layernorm_ =
+        LlamaRMSNorm(builder.child("post_attention_layernorm", c.names->rms_norm), c.hidden_size);
+}
+
+GatedNorm::GatedNorm(const Builder& builder, const DeepseekConfig& c)
+    : norm(builder.child("norm", c.names->rms_norm), c.hidden_size), module(builder.module) {
+  const Builder mlp = builder.child("mlp", "AXK2GateMLP");
+  mlp_module = mlp.module;
+  fc1 = Linear(mlp.child("fc1", "Linear"), c.hidden_size, c.gated_norm_rank, false);
+  fc2 = Linear(mlp.child("fc2", "Linear"), c.gated_norm_rank, c.hidden_size, false);
+}
+
+Tensor GatedNorm::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  const Tensor y = norm(call.argument(argument));
+  Tensor gate;
+  {
+    ModuleCall mlp(argument.context(), mlp_module);
+    gate = fc1(mlp.argument(y));
+    gate = silu(gate);
+    gate = mlp.result(fc2(gate));
+  }
+  gate = to(gate, DType::float32);
+  gate = sigmoid(gate);
+  gate = mul(y, gate);
+  return call.result(to(gate, y.dtype()));
+}
+
+Tensor DeepseekDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
+                                        const Tensor& attention_mask) const {
+  if (!input_layernorm_) return PreNormLayer::operator()(hidden_in, positions, attention_mask);
+  const ModuleScope scope(hidden_in.context(), module_);
+  Tensor residual = hidden_in;
+  Tensor hidden_states = input_layernorm_(hidden_in);
+  AttentionOutputs attention = self_attn(hidden_states, positions, attention_mask);
+  hidden_states = std::move(attention.output);
+  hidden_states = add(residual, hidden_states);
+  residual = hidden_states;
+  hidden_states = post_attention_layernorm_(hidden_states);
+  hidden_states = mlp(hidden_states);
+  return add(residual, hidden_states);
 }
 
 namespace {

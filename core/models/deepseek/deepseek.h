@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "models/deepseek/config.h"
@@ -61,6 +62,16 @@ struct Indexer {
   ModuleId module = 0;
 };
 
+/// AXK2GatedRMSNorm.
+struct GatedNorm {
+  GatedNorm(const Builder& builder, const DeepseekConfig& config);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  LlamaRMSNorm norm;
+  Linear fc1, fc2;
+  ModuleId module, mlp_module = 0;
+};
+
 struct DeepseekAttention {
   struct Rotated {
     Tensor q, k;
@@ -80,7 +91,7 @@ struct DeepseekAttention {
 
   const DeepseekConfig* config = nullptr;
   std::int64_t nope = 0, rope = 0;  ///< of a head: elements that stay as they are, and those that are turned
-  Linear q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj;
+  Linear q_proj, q_a_proj, q_b_proj /* or q_gate_proj */, kv_a_proj_with_mqa, kv_b_proj, o_proj;
   Linear g_proj;  ///< where heads are gated
   LlamaRMSNorm q_a_layernorm, kv_a_layernorm;
   HyperNetwork hypernet_down;
@@ -95,6 +106,8 @@ class DeepseekDecoderLayer : public PreNormLayer {
  public:
   DeepseekDecoderLayer(const Builder& builder, const DeepseekConfig& config, const ModelOptions& options,
                        bool with_experts);
+  Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                    const Tensor& attention_mask) const override;
 
  private:
   AttentionOutputs self_attn(const Tensor& hidden_states, const PositionEmbeddings& positions,
@@ -106,6 +119,8 @@ class DeepseekDecoderLayer : public PreNormLayer {
   DeepseekAttention self_attn_;
   LlamaMLP mlp_;
   std::optional<MoeWithShared> moe_;
+  std::function<Tensor(const Tensor&)> input_layernorm_, post_attention_layernorm_;  ///< where the class is gated
+  ModuleId module_;
 };
 
 /// What DeepseekV2Model and DeepseekV3Model have of their own.

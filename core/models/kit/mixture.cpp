@@ -196,6 +196,7 @@ Tensor MoeWithShared::operator()(const Tensor& hidden_in) const {
     const Tensor shared = shared_experts(residuals);
     hidden_states = add(hidden_states, shared);
   }
+  if (norm) return call.result(norm(hidden_states));
   return call.result(hidden_states);
 }
 

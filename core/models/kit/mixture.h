@@ -66,6 +66,7 @@ struct MoeWithShared {
   Experts experts;
   std::function<Routing(const Tensor&)> gate;
   LlamaMLP shared_experts;
+  std::function<Tensor(const Tensor&)> norm{};  ///< of what it gives (AXK1MoE)
   ModuleId module = 0;
 };
 /// Qwen2MoeSparseMoeBlock: an expert that all tokens get, as far as a gate lets it, beside those that the router
