@@ -30,6 +30,8 @@ FOLDERS = {
     "inkling_text": "inkling",
     "qwen4_exp_text": "qwen4_exp",
     "modernbert-decoder": "modernbert_decoder",
+    "blenderbot-small": "blenderbot_small",
+    "data2vec-text": "data2vec_text",
     "blip-2": "blip_2",
     "clip_vision_model": "clip",
     "kosmos-2.5": "kosmos2_5",
