@@ -62,7 +62,7 @@ Tensor VitLayerScale::operator()(const Tensor& argument) const {
 
 VitEmbeddings::VitEmbeddings(const Builder& builder, const VitConfig& c, const ModelOptions& options)
     : dropout_prob(c.hidden_dropout_prob), checkpointing(options.checkpointing), module(builder.module) {
-  cls_token = builder.parameter("cls_token", {1, 1, c.hidden_size});
+  if (c.names->num_class_tokens > 0) cls_token = builder.parameter("cls_token", {1, 1, c.hidden_size});
   if (c.use_mask_token) mask_token = builder.parameter("mask_token", {1, c.hidden_size});
   const Builder patches = builder.child("patch_embeddings", c.names->patch_embeddings);
   patch_embeddings = patches.module;
@@ -71,11 +71,14 @@ VitEmbeddings::VitEmbeddings(const Builder& builder, const VitConfig& c, const M
     position_embeddings = builder.parameter("position_embeddings", {1, c.num_positions(), c.hidden_size});
   if (c.num_register_tokens > 0)
     register_tokens = builder.parameter("register_tokens", {1, c.num_register_tokens, c.hidden_size});
+  if (c.names->num_class_tokens > 1)
+    distillation_token = builder.parameter("distillation_token", {1, 1, c.hidden_size});
 }
 
 Tensor VitEmbeddings::interpolate_pos_encoding(std::int64_t height, std::int64_t width) const {
   const std::int64_t patch = projection.weight.size(2), rows = height / patch, columns = width / patch,
                      positions = position_embeddings.size(1) - 1, dim = position_embeddings.size(2);
+  if (!cls_token || distillation_token) return position_embeddings;  // the class takes its config's images only
   std::int64_t side = 0;
   while ((side + 1) * (side + 1) <= positions) ++side;
   if (rows * columns == positions && height == width) return position_embeddings;
@@ -99,7 +102,7 @@ Tensor VitEmbeddings::interpolate_pos_encoding(std::int64_t height, std::int64_t
 Tensor VitEmbeddings::operator()(const Tensor& argument) const {
   ModuleCall call(argument.context(), module);
   const Tensor pixel_values = call.argument(argument);
-  const std::int64_t batch = pixel_values.size(0), dim = cls_token.size(2);
+  const std::int64_t batch = pixel_values.size(0), dim = projection.weight.size(0);
   Tensor embeddings;
   {
     ModuleCall patches(argument.context(), patch_embeddings);
@@ -110,8 +113,14 @@ Tensor VitEmbeddings::operator()(const Tensor& argument) const {
     embeddings = patches.result(embeddings);
   }
   if (checkpointing.input_require_grads) require_input_grad(checkpointing, embeddings, patch_embeddings);
-  const Tensor cls_tokens = expand(cls_token, {batch, 1, dim});
-  embeddings = cat({cls_tokens, embeddings}, 1);
+  Tensor cls_tokens, distillation_tokens;
+  if (cls_token) cls_tokens = expand(cls_token, {batch, 1, dim});
+  if (distillation_token) {
+    distillation_tokens = expand(distillation_token, {batch, 1, dim});
+    embeddings = cat({cls_tokens, distillation_tokens, embeddings}, 1);
+  } else if (cls_token) {
+    embeddings = cat({cls_tokens, embeddings}, 1);
+  }
   if (position_embeddings) {
     const Tensor positions = interpolate_pos_encoding(pixel_values.size(2), pixel_values.size(3));
     embeddings = add(embeddings, positions);
@@ -233,7 +242,7 @@ class Vit : public ImageModel {
  public:
   Vit(Context& context, const VitConfig& c, const DataConfig& data, const ModelOptions& options)
       : ImageModel(context, c, data, options) {
-    const Builder model = c.classifies ? root_.child("vit", "ViTModel") : root_;
+    const Builder model = c.classifies ? root_.child(c.names->base, c.names->model) : root_;
     model_ = model.module;
     embeddings_ = VitEmbeddings(model.child("embeddings", c.names->embeddings), c, options);
     layers_ = VitLayers(model, "layers", c, options);
@@ -242,7 +251,8 @@ class Vit : public ImageModel {
       head_ = Linear(root_.child("classifier", "Linear", Modality::none), c.hidden_size, c.num_labels, true);
       return;
     }
-    const Builder pooler = model.child("pooler", "ViTPooler");
+    if (c.names->pooler[0] == '\0') return;
+    const Builder pooler = model.child("pooler", c.names->pooler);
     pooler_ = pooler.module;
     head_ = Linear(pooler.child("dense", "Linear"), c.hidden_size, c.pooler_output_size, true);
   }
@@ -251,7 +261,7 @@ class Vit : public ImageModel {
     if (!config_.classifies) {
       ModelOutputs outputs;
       Tensor sequence_output = model_forward(inputs.pixel_values);
-      {
+      if (head_.weight) {
         ModuleCall call(context_, pooler_);
         const Tensor first_token_tensor = select(sequence_output, 1, 0);
         Tensor pooled_output = head_(first_token_tensor);
@@ -262,7 +272,8 @@ class Vit : public ImageModel {
       return outputs;
     }
     const Tensor sequence_output = model_forward(inputs.pixel_values);
-    const Tensor pooled_output = select(sequence_output, 1, 0);
+    const Tensor pooled_output =
+        config_.names->averages ? mean(sequence_output, 1, false) : select(sequence_output, 1, 0);
     return classified(head_(pooled_output), inputs);
   }
 

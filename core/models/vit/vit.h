@@ -21,9 +21,14 @@ struct VitClassNames {
   const char *model, *embeddings, *patch_embeddings, *layer, *attention, *mlp;
   const char* base;  ///< base_model_prefix
   bool eager_in_float32;
+  const char* pooler = "";  ///< of a model without a head; empty: there is none
+  std::int64_t num_class_tokens = 1;
+  bool averages = false;  ///< what classifies reads the mean of all tokens
+
+  bool operator==(const VitClassNames&) const = default;
 };
 inline constexpr VitClassNames kVit{
-    "ViTModel", "ViTEmbeddings", "ViTPatchEmbeddings", "ViTLayer", "ViTAttention", "ViTMLP", "vit", true};
+    "ViTModel", "ViTEmbeddings", "ViTPatchEmbeddings", "ViTLayer", "ViTAttention", "ViTMLP", "vit", true, "ViTPooler"};
 
 /// class ViTConfig (models/vit/configuration_vit.py), and what Dinov2Config has beside: the fields that decide memory.
 struct VitConfig {
@@ -52,9 +57,9 @@ struct VitConfig {
   std::int64_t patches(std::int64_t height, std::int64_t width) const {
     return (height / patch_size) * (width / patch_size);
   }
-  std::int64_t num_positions() const { return patches(image_size, image_size) + 1; }
+  std::int64_t num_positions() const { return patches(image_size, image_size) + names->num_class_tokens; }
   /// Of an image of so many patches.
-  std::int64_t tokens(std::int64_t patches) const { return patches + 1 + num_register_tokens; }
+  std::int64_t tokens(std::int64_t patches) const { return patches + names->num_class_tokens + num_register_tokens; }
   bool operator==(const VitConfig&) const = default;
 };
 
@@ -121,7 +126,8 @@ struct VitEmbeddings {
   /// (Dinov2Embeddings).
   Tensor interpolate_pos_encoding(std::int64_t height, std::int64_t width) const;
 
-  Tensor cls_token, mask_token, position_embeddings, register_tokens;  ///< null: the class, or its config, has none
+  /// Null: the class, or its config, has none.
+  Tensor cls_token, mask_token, position_embeddings, register_tokens, distillation_token;
   Conv2d projection;
   double dropout_prob = 0;
   CheckpointingConfig checkpointing;
