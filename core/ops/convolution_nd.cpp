@@ -30,10 +30,11 @@ Tensor columns_of(const Tensor& x, const Shape& weight, const Shape& y, std::int
   return empty(x.context(), Op::convolution, {checked_product(weight[1], product(weight, 2)), places}, x.dtype());
 }
 
-/// narrow(...).contiguous(): a group's channels.
+/// narrow(...).contiguous() of a contiguous x: a group's channels, a copy unless there is one sample.
 Tensor group_of(const Tensor& x, std::int64_t groups) {
   Shape sizes = x.sizes();
   sizes[1] /= groups;
+  if (sizes[0] == 1) return make_view(x, sizes, x.strides());
   return empty(x.context(), Op::convolution, sizes, x.dtype());
 }
 
@@ -152,7 +153,7 @@ void convolution_nd_backward(Backward& b) {
     const Shape part = first_of(weight.sizes(), 0, groups);
     std::vector<Gradients> parts;
     for (std::int64_t i = 0; i < groups; ++i) {
-      const Tensor its_grad = group_of(grad, groups), its_input = group_of(x, groups);
+      const Tensor its_grad = group_of(grad, groups), its_input = group_of(input, groups);
       parts.push_back(slow_backward(b, its_input, its_grad, part, flags));
     }
     if (b.wants(0)) g.input = empty(context, Op::cat, x.sizes(), grad.dtype());
@@ -237,7 +238,7 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
   const Shape part = first_of(weight.sizes(), 0, o.groups), its_sizes = first_of(sizes, 1, o.groups);
   TensorList parts;
   for (std::int64_t i = 0; i < o.groups; ++i) {
-    const Tensor input = group_of(x, o.groups);
+    const Tensor input = group_of(all, o.groups);
     parts.push_back(empty(context, op, its_sizes, x.dtype()));
     Tensor columns;
     if ((flags & kUnfolds) != 0) columns = columns_of(input, part, its_sizes, flags);
