@@ -170,7 +170,8 @@ struct BartStack {
       position_weights = make_sines(positions_builder, c.max_position_embeddings + 2, c.hidden_size, options.dtype);
       positions_module = positions_builder.module;
     } else {
-      embed_positions = Embedding(positions_builder, c.max_position_embeddings + (freezes ? 0 : 2), c.hidden_size);
+      const std::int64_t offset = freezes || names->is_blenderbot() ? 0 : 2;
+      embed_positions = Embedding(positions_builder, c.max_position_embeddings + offset, c.hidden_size);
     }
     if (freezes) embed_positions.weight->leaf_requires_grad = false;
     const std::int64_t count = decodes ? c.decoder_layers : c.num_hidden_layers;
@@ -209,11 +210,11 @@ struct BartStack {
     Context& context = input_ids.context();
     const std::int64_t length = input_ids.size(1);
     if (names->variant == BartVariant::m2m_100) return counted_sines(input_ids);
-    const bool freezes = names->freezes_positions();
-    if (freezes && is_decoder) return sines(given);
+    const bool freezes = names->freezes_positions(), offsets = !freezes && !names->is_blenderbot();
+    if (!offsets && is_decoder) return freezes ? sines(given) : embed_positions(given);
     Tensor position_ids;
     if (!is_decoder) position_ids = empty(context, Op::arange, {length}, DType::int64);
-    if (freezes) return sines(position_ids);
+    if (!offsets) return freezes ? sines(position_ids) : embed_positions(position_ids);
     const Tensor offset = empty(context, Op::add, {is_decoder ? 1 : input_ids.size(0), length}, DType::int64);
     return embed_positions(offset);
   }
@@ -222,8 +223,11 @@ struct BartStack {
   Tensor embed(const Embedding& table, const Tensor& input_ids) const {
     Tensor embedded = table(input_ids);
     const auto require_grad = [&](Tensor& output) { require_input_grad(checkpointing, output, table.module); };
-    const bool scales_behind = names->freezes_positions();  // others' embeddings are scaled by their module
+    // Others' embeddings are scaled by their module.
+    const bool is_small = names->variant == BartVariant::blenderbot_small;
+    const bool scales_behind = names->freezes_positions() || is_small;
     if (scales_behind) require_grad(embedded);
+    if (is_small && is_decoder) return embedded;
     Tensor inputs_embeds = mul_scalar(embedded);
     if (!scales_behind) require_grad(inputs_embeds);
     return inputs_embeds;
@@ -234,7 +238,7 @@ struct BartStack {
                     const Tensor& given = {}, KvCache* cache = nullptr) const {
     Context& context = given ? given.context() : input_ids.context();
     ModuleCall call(context, module);
-    const Tensor inputs_embeds = given ? given : embed(embed_tokens, input_ids);
+    Tensor inputs_embeds = given ? given : embed(embed_tokens, input_ids);
     const Tensor& tokens = given ? given : input_ids;
     Tensor attended, attention_mask, encoder_attention_mask, position_ids;
     if (is_decoder) {
@@ -253,8 +257,10 @@ struct BartStack {
       attended.reset();
     else if (names->variant != BartVariant::pegasus)
       position_ids.reset();
+    const bool norms_before_sum = is_decoder && names->variant == BartVariant::blenderbot_small;
+    if (norms_before_sum) inputs_embeds = layernorm_embedding(inputs_embeds);
     Tensor hidden_states = add(inputs_embeds, embed_pos);
-    if (layernorm_embedding.weight) hidden_states = layernorm_embedding(hidden_states);
+    if (layernorm_embedding.weight && !norms_before_sum) hidden_states = layernorm_embedding(hidden_states);
     hidden_states = dropout(hidden_states, hidden_dropout);
     if (!is_decoder) attention_mask = create_bidirectional_mask(inputs_embeds, source, masked);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {

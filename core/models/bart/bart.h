@@ -17,10 +17,12 @@ class KvCache;
 /// What the copies of BART's file do otherwise.
 enum class BartVariant : std::uint8_t {
   bart,
-  mbart,    ///< norms come first, and one more behind the layers; targets begin with their last token
-  marian,   ///< embeddings have no norm; positions are sines, which nothing trains
-  m2m_100,  ///< as mBART, without a norm of embeddings; sines are a buffer's, of positions that count tokens
-  pegasus   ///< layers as mBART's, embeddings as Marian's
+  mbart,            ///< norms come first, and one more behind the layers; targets begin with their last token
+  marian,           ///< embeddings have no norm; positions are sines, which nothing trains
+  m2m_100,          ///< as mBART, without a norm of embeddings; sines are a buffer's, of positions that count tokens
+  pegasus,          ///< layers as mBART's, embeddings as Marian's
+  blenderbot,       ///< layers as mBART's; positions are trained, and a sample's are all samples'
+  blenderbot_small  ///< layers as BART's, positions as Blenderbot's; the decoder norms embeddings before their sum
 };
 
 /// What BART's classes and those of the copies of its file are called, and which of them they are.
@@ -28,11 +30,19 @@ struct BartClassNames {
   const char *generation, *model, *encoder, *decoder, *encoder_layer, *decoder_layer, *attention, *positions,
       *embedding;
   BartVariant variant = BartVariant::bart;
+  /// The class's defaults.
+  std::int64_t vocab_size = 50'265, d_model = 1024, max_position_embeddings = 1024, encoder_layers = 12,
+               decoder_layers = 12, heads = 16, ffn_dim = 4096;
 
-  bool norms_first() const { return variant != BartVariant::bart && variant != BartVariant::marian; }
+  bool norms_first() const {
+    return variant != BartVariant::bart && variant != BartVariant::marian && variant != BartVariant::blenderbot_small;
+  }
+  bool is_blenderbot() const { return variant == BartVariant::blenderbot || variant == BartVariant::blenderbot_small; }
   /// Sines in an Embedding that is frozen.
   bool freezes_positions() const { return variant == BartVariant::marian || variant == BartVariant::pegasus; }
-  bool norms_embeddings() const { return variant == BartVariant::bart || variant == BartVariant::mbart; }
+  bool norms_embeddings() const {
+    return variant == BartVariant::bart || variant == BartVariant::mbart || variant == BartVariant::blenderbot_small;
+  }
   bool operator==(const BartClassNames&) const = default;
 };
 

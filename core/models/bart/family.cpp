@@ -22,15 +22,15 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
   const bool is_m2m_100 = names.variant == BartVariant::m2m_100;
   c.vocab_size = reader.integer("vocab_size", names.variant == BartVariant::marian ? 58'101
                                               : is_m2m_100                         ? 128'112
-                                                                                   : 50'265);
-  c.hidden_size = reader.integer("d_model", 1024);
-  c.max_position_embeddings = reader.integer("max_position_embeddings", 1024);
-  c.num_hidden_layers = reader.integer("encoder_layers", 12, layer_count);
-  c.num_attention_heads = reader.integer("encoder_attention_heads", 16);
-  c.intermediate_size = reader.integer("encoder_ffn_dim", 4096);
-  c.decoder_layers = reader.integer("decoder_layers", 12, layer_count);
-  c.decoder_attention_heads = reader.integer("decoder_attention_heads", 16);
-  c.decoder_ffn_dim = reader.integer("decoder_ffn_dim", 4096);
+                                                                                   : names.vocab_size);
+  c.hidden_size = reader.integer("d_model", names.d_model);
+  c.max_position_embeddings = reader.integer("max_position_embeddings", names.max_position_embeddings);
+  c.num_hidden_layers = reader.integer("encoder_layers", names.encoder_layers, layer_count);
+  c.num_attention_heads = reader.integer("encoder_attention_heads", names.heads);
+  c.intermediate_size = reader.integer("encoder_ffn_dim", names.ffn_dim);
+  c.decoder_layers = reader.integer("decoder_layers", names.decoder_layers, layer_count);
+  c.decoder_attention_heads = reader.integer("decoder_attention_heads", names.heads);
+  c.decoder_ffn_dim = reader.integer("decoder_ffn_dim", names.ffn_dim);
   c.hidden_act = reader.activation("activation_function", is_m2m_100 ? Activation::relu : c.hidden_act);
   c.dropout = reader.number("dropout", c.dropout, 0, 1);
   c.attention_dropout = reader.number("attention_dropout", is_m2m_100 ? 0.1 : 0, 0, 1);
@@ -91,6 +91,7 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
                  "save_step",
                  "output_past",
                  "force_bos_token_to_be_generated",
+                 "encoder_no_repeat_ngram_size",
                  "tokenizer_class",
                  "gradient_checkpointing"});
   return c;
