@@ -312,7 +312,9 @@ Tensor maximum(Op op, const Tensor& a, const Tensor& b) {
                 {&a, &b});
   record.save(a);
   record.save(b);
-  return record.output(pointwise(op, {&a, &b}, std::min(a.dtype(), b.dtype())));  // float32 is before halves
+  // A tensor without dimensions does not promote one with; float32 is before halves.
+  const DType dtype = b.ndim() == 0 ? a.dtype() : std::min(a.dtype(), b.dtype());
+  return record.output(pointwise(op, {&a, &b}, dtype));
 }
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b) {

@@ -10,10 +10,9 @@ from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL,
 
 PAIRS = ("clip", "siglip", "siglip2")
 IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything", "resnet")
+IMAGES_ALONE += ("deit", "ijepa", "vit_msn")
 # [height, width] that the processors of detectors make of COCO's usual image, 480 x 640
 DETECTORS = {"detr": [800, 1066], "conditional_detr": [800, 1066], "deformable_detr": [800, 1066], "yolos": [800, 1066], "rt_detr": [640, 640], "rt_detr_v2": [640, 640], "d_fine": [640, 640]}
-IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything")
-IMAGES_ALONE += ("deit", "ijepa", "vit_msn")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 

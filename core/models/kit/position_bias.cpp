@@ -19,7 +19,7 @@ Tensor position_bias_mask(const AttentionCall& call, const Tensor& position_bias
     const Tensor minimum = empty(context, Op::full_like, {}, position_bias.dtype());
     return where(causal_mask, position_bias, minimum);
   }();
-  return position_bias.is_contiguous() ? masked : clone(masked);  // contiguous(): it lies in memory as the bias does
+  return contiguous(masked);  // it lies in memory as the bias does
 }
 
 namespace {
