@@ -213,6 +213,9 @@ TEST_CASE("Nothing gets a gradient from within a module under no_grad, whichever
       if (plain.modules[holder].type == std::string_view("MobileNetV5Encoder")) continue;  // so is forward_features
       const std::string_view type = plain.modules[holder].type;
       if (type.starts_with("MiniCPM") && type.ends_with("VisionEncoder")) continue;  // its layers are called
+      if (type.ends_with("DecoderWrapper")) continue;  // VisionEncoderDecoderModel calls its decoder
+      if (type == "Sequential" && plain.modules[holder].name == std::string_view("layers"))
+        continue;  // ResNetStage calls its layers
       if (type == "BartModel" && plain.modules[holder].name == std::string_view("language_model"))
         continue;  // Florence-2 calls its encoder and its decoder
       if (plain.modules[holder].name == std::string_view("correction_coefs")) continue;  // it takes its weight itself

@@ -374,8 +374,15 @@ class DebertaV2For : public EncoderModel {
     pooled_output = dropout(pooled_output, config_.cls_dropout);
     Tensor logits = out_(pooled_output);
     if (!inputs.labels || config_.names_problem) return outputs_of(std::move(logits), inputs);
-    // Those of the samples that have a label: all.
     const std::int64_t samples = logits.size(0);
+    if (loss_type == LossType::mse) {
+      logits = to(view(logits, {samples}), DType::float32);
+      ModelOutputs outputs;
+      outputs.loss = (*loss_function)(logits, inputs.labels);
+      outputs.others.push_back(std::move(logits));
+      return outputs;
+    }
+    // Those of the samples that have a label: all.
     Tensor label_index, labeled_logits, labels;
     {
       const Tensor is_labeled = pointwise(Op::ge, {&inputs.labels}, DType::boolean);

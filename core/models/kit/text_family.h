@@ -39,7 +39,7 @@ constexpr Family text_family(std::span<const ModelClass> classes, std::span<cons
           .blocks = blocks,
           .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
             TextConfig config = read(reader);
-            config.classifier = read_classifier(reader, of);
+            config.classifier = read_classifier(reader, of, config.classifier.dropout);
             return config;
           },
           .build =

@@ -80,7 +80,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Kosmos2_5Config>();
   ModelTraits t = vision_language_traits(kKosmos2_5Names.causal_lm, c.text, c.text.tie_word_embeddings);
-  t.set_parts("vision_model", "image_to_text_projection", "text_model");
+  t.set_parts("vision_model", "", "text_model");
   t.image_keys = {"image_size"};
   t.image_size = kPatchSide * std::llround(std::floor(std::sqrt(static_cast<double>(c.vision.max_num_patches))));
   t.cuts_images = true;  // the processor makes the same number of patches of any

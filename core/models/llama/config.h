@@ -31,7 +31,7 @@ struct ClassifierConfig {
   std::int64_t num_labels = 2;
   Problem problem = Problem::single_label_classification;  ///< of sequences
   bool of_tokens = false;
-  double dropout = 0;     ///< of tokens, before the head
+  double dropout = 0.1;   ///< of tokens, before the head: classifier_dropout or hidden_dropout, where a class has them
   bool has_bias = false;  ///< of tokens: token_classification_bias
 
   explicit operator bool() const { return class_name != nullptr; }

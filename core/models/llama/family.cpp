@@ -48,7 +48,7 @@ void check_classifier(ModelTraits& t) {
 
 // PreTrainedConfig.__init__ (configuration_utils.py): two labels where nobody says; and what
 // ForSequenceClassificationLoss (loss/loss_utils.py) takes the problem for, of labels as data sets have them.
-ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of) {
+ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of, double dropout) {
   const std::string_view name = of.class_name;
   const bool of_tokens = name.ends_with("ForTokenClassification");
   if (!of_tokens && !name.ends_with("ForSequenceClassification")) return {};
@@ -58,7 +58,7 @@ ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of) {
   c.num_labels = reader.integer("num_labels", c.num_labels, {1, 1 << 20});
   if (of_tokens) {  // GenericForTokenClassification.__init__ (modeling_layers.py)
     const char* const key = reader.has("classifier_dropout") ? "classifier_dropout" : "hidden_dropout";
-    c.dropout = reader.has(key) ? reader.number(key, 0.1, 0, 1) : 0.1;
+    c.dropout = reader.has(key) ? reader.number(key, dropout, 0, 1) : dropout;
     c.has_bias = reader.boolean("token_classification_bias", true);
     return c;
   }

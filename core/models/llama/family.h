@@ -7,7 +7,8 @@
 namespace oometer {
 
 /// Of a class of that name; of another nothing.
-ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of);
+ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of,
+                                 double dropout = ClassifierConfig().dropout);
 
 ModelTraits llama_traits(const LlamaConfig& config);
 /// The first transformers whose class runs Llama's code of its version: `of_class`, or later where it has a window,

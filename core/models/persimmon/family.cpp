@@ -33,6 +33,7 @@ TextConfig read(ConfigReader& reader) {
   share_hidden_size(reader, c);
   c.norms_queries = reader.boolean("qk_layernorm", true);
   c.layer_dropout = reader.number("hidden_dropout", 0, 0, 1);
+  c.classifier.dropout = 0;
   read_partial_rotary(reader, c, 0.5);
   reader.ignore({"layer_norm_eps"});
   check_llama_heads(reader, c);

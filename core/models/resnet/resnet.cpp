@@ -203,6 +203,17 @@ class ResNet : public PooledImageModel {
     const Builder classifier = root_.child("classifier", "Sequential", Modality::none);
     classifier.child("", "Flatten", 0);
     classifier_ = Linear(classifier.child("", "Linear", 1), c.hidden_size, c.num_labels, true);
+    head_ = classifier.module;
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    if (!config_.classifies) return PooledImageModel::forward(inputs);
+    Tensor pooled_output;
+    const Tensor last_hidden_state = model_forward(inputs.pixel_values, pooled_output);
+    ModuleCall call(context_, head_);
+    const Tensor argument = call.argument(pooled_output);
+    const Tensor flat = reshape(argument, {argument.size(0), argument.size(1)});
+    return classified(call.result(classifier_(flat)), inputs);
   }
 
  private:
@@ -214,12 +225,11 @@ class ResNet : public PooledImageModel {
       ModuleCall pooling(context_, pooler_);
       pooled_output = call.result(pooling.result(mean_of_images(pooling.argument(outputs[0]))));
     }
-    if (config_.classifies) pooled_output = reshape(pooled_output, {pooled_output.size(0), pooled_output.size(1)});
     return call.result(outputs[0]);
   }
 
   std::optional<ResNetBody> body_;
-  ModuleId model_ = 0, pooler_ = 0;
+  ModuleId model_ = 0, pooler_ = 0, head_ = 0;
 };
 
 }  // namespace

@@ -31,6 +31,7 @@ TextConfig read(ConfigReader& reader) {
   c.norms_queries = reader.boolean("qk_layernorm", false);
   c.is_parallel = reader.boolean("use_parallel_residual", false);
   c.layer_dropout = reader.number("hidden_dropout", 0, 0, 1);
+  c.classifier.dropout = 0;
   reader.ignore({"layer_norm_eps"});
   read_partial_rotary(reader, c, 0.25);
   check_llama_heads(reader, c);

@@ -157,7 +157,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = std::min<std::int64_t>(c.donut() ? 512 : 64, c.decoder.max_position_embeddings);
   t.hidden_size = 0;  // the config has none
   t.no_split_modules = {};
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3});
   for (const Feature feature : {Feature::lengths, Feature::flash_attention_2, Feature::inference, Feature::finetune,
                                 Feature::packing, Feature::generate_options, Feature::flash_attention})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
