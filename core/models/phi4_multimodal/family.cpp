@@ -41,6 +41,7 @@ ModelTraits traits(const FamilyConfig& config) {
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::pretrain, Feature::finetune,
                                 Feature::turn_images, Feature::zero3, Feature::fsdp})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.allow({Feature::quantization});
   return t;
 }
 

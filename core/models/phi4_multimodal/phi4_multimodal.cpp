@@ -109,9 +109,25 @@ class Phi4Multimodal final : public LanguageModel {
     if (audios > 1) batch.image_position_ids = input({audios, frames}, DType::boolean);  // audio_attention_mask
   }
 
+  /// generate() encodes none of them before its prefill, but hands them on to each forward.
+  TensorList encoded_images(const ModelInputs& batch) override {
+    prompt_ = batch;
+    return {};
+  }
+
   ModelOutputs forward(const ModelInputs& inputs) override {
-    const Tensor hidden_states = model_forward(inputs);
-    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+    ModelInputs given = inputs;
+    if (context_.past_key_values) {
+      const bool continues = context_.past_key_values->length() > 0 && inputs.input_ids.size(1) > 1;
+      if (continues) prompt_ = {};  // a later turn's prompt, which has neither
+      given.pixel_values = prompt_.pixel_values;
+      given.image_grid_thw = prompt_.image_grid_thw;
+      given.pixel_attention_mask = prompt_.pixel_attention_mask;
+      given.input_features = prompt_.input_features;
+      given.image_position_ids = prompt_.image_position_ids;
+    }
+    const Tensor hidden_states = model_forward(given);
+    return causal_lm_outputs(hidden_states, lm_head_, given, loss_function);
   }
 
  private:
@@ -165,6 +181,7 @@ class Phi4Multimodal final : public LanguageModel {
   }
 
   Phi4Config config_;
+  ModelInputs prompt_;  ///< of generate(), with its images and audio
   Phi4ImageEmbedding image_embed_;
   Phi4AudioEmbedding audio_embed_;
   ModuleId extend_ = 0;

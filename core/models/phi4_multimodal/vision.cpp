@@ -71,8 +71,8 @@ Phi4VisionModel::Phi4VisionModel(const Builder& builder, const ClipVisionConfig&
   embeddings.checkpointing = options.checkpointing;
 }
 
-ClipVisionOutput Phi4VisionModel::operator()(const Tensor& pixels_in, Tensor patch_attention_mask,
-                                             const Rows& rows) const {
+ClipVisionOutput Phi4VisionModel::operator()(const Tensor& pixels_in, Tensor patch_attention_mask, const Rows& rows,
+                                             std::int64_t layer) const {
   Context& context = pixels_in.context();
   ModuleCall call(context, module);
   const Scoped<KvCache*> has_no_cache(context.past_key_values, nullptr);
@@ -84,18 +84,13 @@ ClipVisionOutput Phi4VisionModel::operator()(const Tensor& pixels_in, Tensor pat
   given.attention_mask = patch_attention_mask;
   given.rows = &rows;
   const Tensor attention_mask = create_bidirectional_mask(hidden_states, given, masked);
-  // Every layer's states are captured, and go with the outputs.
-  std::vector<std::int64_t> wanted;
-  for (std::size_t i = 0; i <= encoder.layers.size(); ++i) wanted.push_back(static_cast<std::int64_t>(i));
   ClipVisionOutput output;
-  Tensor last_hidden_state = encoder(hidden_states, attention_mask, wanted, output.hidden_states);
+  Tensor last_hidden_state = encoder(hidden_states, attention_mask, {layer}, output.hidden_states);
   const Tensor encoder_outputs = last_hidden_state;
   last_hidden_state = post_layernorm(last_hidden_state);
-  {
-    const Tensor is_padding = empty(context, Op::bitwise_not, patch_attention_mask.sizes(), DType::boolean);
-    output.pooler_output = wrapped_call(last_hidden_state, head.module,
-                                        [&](const Tensor& states) { return head(states, nullptr, is_padding); });
-  }
+  output.pooler_output = wrapped_call(last_hidden_state, head.module, [&](const Tensor& states) {
+    return head(states, nullptr, patch_attention_mask);
+  });
   output.last_hidden_state = call.result(last_hidden_state);
   output.pooler_output = call.result(output.pooler_output);
   for (Tensor& tensor : output.hidden_states) tensor = call.result(tensor);
@@ -138,8 +133,8 @@ Tensor Phi4ImageEmbedding::get_img_features(const Tensor& img_embeds, const Tens
                                   std::clamp<std::int64_t>(its.patch_columns - column * patches, 0, patches)});
     for (std::int64_t more = its.crops() + 1; more < crops; ++more) rows.documents.push_back({whole});
   }
-  const ClipVisionOutput img_processor_output = img_processor(img_embeds, attention_mask, rows);
-  const Tensor img_feature = img_processor_output.hidden_states[static_cast<std::size_t>(layer_idx)];
+  const ClipVisionOutput img_processor_output = img_processor(img_embeds, attention_mask, rows, layer_idx);
+  const Tensor img_feature = img_processor_output.hidden_states.front();
   Tensor patch_feature = img_feature;
   const std::int64_t batch = patch_feature.size(0), hidden = patch_feature.size(2), half = patches / 2;
   patch_feature = permute(view(patch_feature, {batch, patches, patches, hidden}), {0, 3, 1, 2});
@@ -198,8 +193,9 @@ Tensor Phi4ImageEmbedding::operator()(const Tensor& input_ids, const Tensor& inp
     sub_img = transpose(reshape(sub_img, {cut.rows, cut.columns, base_feat_size, base_feat_size, width}), 1, 2);
     {
       const Tensor rows = small(Op::mul), columns = small(Op::mul);
-      sub_img = contiguous(reshape(sub_img, {1, high, wide, width}));
+      sub_img = reshape(sub_img, {1, high, wide, width});
     }
+    sub_img = contiguous(sub_img);
     {
       Tensor mask;
       {

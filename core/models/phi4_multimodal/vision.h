@@ -24,8 +24,9 @@ struct Phi4VisionEmbeddings {
 struct Phi4VisionModel {
   Phi4VisionModel() = default;
   Phi4VisionModel(const Builder& builder, const ClipVisionConfig& config, const ModelOptions& options);
-  /// `rows`: of each crop, its patches that are no padding.
-  ClipVisionOutput operator()(const Tensor& pixel_values, Tensor patch_attention_mask, const Rows& rows) const;
+  /// `rows`: of each crop, its patches that are no padding. `layer`: whose hidden states are asked for.
+  ClipVisionOutput operator()(const Tensor& pixel_values, Tensor patch_attention_mask, const Rows& rows,
+                              std::int64_t layer) const;
 
   Phi4VisionEmbeddings embeddings;
   ClipEncoder encoder;

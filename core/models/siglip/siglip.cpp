@@ -56,7 +56,7 @@ SiglipMultiheadAttentionPoolingHead::SiglipMultiheadAttentionPoolingHead(const B
 
 Tensor SiglipMultiheadAttentionPoolingHead::operator()(const Tensor& hidden_in,
                                                        const std::function<Tensor(const Tensor& probes)>& make_mask,
-                                                       const Tensor& key_padding_mask) const {
+                                                       const Tensor& patches_mask) const {
   Context& context = hidden_in.context();
   ModuleCall call(context, module);
   const std::int64_t batch = hidden_in.size(0), width = hidden_in.size(2), head_dim = width / num_heads,
@@ -66,8 +66,11 @@ Tensor SiglipMultiheadAttentionPoolingHead::operator()(const Tensor& hidden_in,
   {
     // torch.nn.functional.multi_head_attention_forward with need_weights, its batch second
     const ModuleCall self(context, attention);
-    Tensor padding, attn_mask = attention_mask;
-    if (key_padding_mask) padding = empty(context, Op::zeros_like, key_padding_mask.sizes(), probes.dtype());
+    Tensor is_padding, padding, attn_mask = attention_mask;
+    if (patches_mask) {
+      is_padding = empty(context, Op::bitwise_not, patches_mask.sizes(), DType::boolean);
+      padding = empty(context, Op::zeros_like, patches_mask.sizes(), probes.dtype());
+    }
     const Tensor key = transpose(hidden_in, 0, 1);
     Tensor projected, packed;
     {  // _in_projection_packed

@@ -25,9 +25,9 @@ struct SiglipMultiheadAttentionPoolingHead {
   SiglipMultiheadAttentionPoolingHead() = default;
   SiglipMultiheadAttentionPoolingHead(const Builder& builder, const ClipLayerConfig& config);
   /// `make_mask`: of what the repeated query sees, [b * heads, 1, s], or null; it is called with that query.
-  /// `key_padding_mask`: what MultiheadAttention gets of that name, [b, s], in place of a mask; null: nothing.
+  /// `patches_mask`: [b, s], of which MultiheadAttention gets the opposite as its key_padding_mask; null: it gets none.
   Tensor operator()(const Tensor& hidden_state, const std::function<Tensor(const Tensor& probes)>& make_mask = nullptr,
-                    const Tensor& key_padding_mask = {}) const;
+                    const Tensor& patches_mask = {}) const;
 
   Tensor probe, in_proj_weight, in_proj_bias;
   Linear out_proj;
