@@ -47,6 +47,7 @@ FOLDERS = {
     "smolvlm": "idefics3",
     "idefics2": "idefics3",
     "parakeet_ctc": "parakeet",
+    "granite_speech_plus": "granite_speech",
     "qwen2_5_vl": "qwen2_vl",
     "qianfan_ocr": "internvl",
     "minicpmv4_7": "minicpmv4_6",

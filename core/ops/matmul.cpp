@@ -194,7 +194,12 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
     const Tensor folded = reshape(a, {leading(a.sizes(), 1), a.size(-1)});
     return unsafe_view(mm(folded, b), with_last(a.sizes(), b.size(1)));
   }
-  // b has what a has in front of its matrix, or one of it, or nothing: it is spread over a's.
+  // b has what a has in front of its matrix, or one of it, or nothing: it is spread over a's. So is a over b's rows.
+  if (a.ndim() == b.ndim() && a.size(0) == 1 && b.size(0) != 1) {
+    Shape spread = a.sizes();
+    spread[0] = b.size(0);
+    return matmul(expand(a, spread), b);
+  }
   Shape batch = a.sizes();
   batch[-1] = b.size(-1);
   const std::int64_t matrices = leading(a.sizes(), 2);

@@ -156,6 +156,17 @@ def glmasr_audio(audio: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     return {"input_features": features, "input_features_mask": tensor([windows, window], "int32") | counts}
 
 
+def granite_audio(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """States of 20 ms, and which tokens are no padding, as GraniteSpeechFeatureExtractor gives them."""
+    audios, window = data.get("audios_per_sample", 1), config.get("window_size", 15)
+    states = (round(data.get("audio_seconds", 30) * 16000) // 160 + 1) // 2
+    tokens = -(-states // window) * (window // config.get("downsample_rate", 5))
+    rows = data.get("micro_batch_size", 1) * audios
+    features = tensor([rows, states, config.get("encoder_config", {}).get("input_dim", 160)], dtype)
+    mask = tensor([rows, tokens], "bool") | {"tokens": audios * tokens, "rows": tokens}
+    return {"input_features": features, "input_features_mask": mask}
+
+
 def omni_audio(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Spectrograms as the processors give them: Qwen2.5-Omni's padded to 300 s, Qwen3-Omni's to the longest; `frames`: without padding."""
     audios, samples = data.get("micro_batch_size", 1) * data.get("audios_per_sample", 1), round(data.get("audio_seconds", 30) * 16000)
@@ -270,6 +281,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out |= audioflamingo3_audio(config.get("audio_config", {}), data, dtype)
     if kind == "glmasr" and data.get("audios_per_sample", 1):
         out |= glmasr_audio(config.get("audio_config", {}), data, dtype)
+    if kind in ("granite_speech", "granite_speech_plus") and data.get("audios_per_sample", 1):
+        out |= granite_audio(config, data, dtype)
     if kind in OMNI and data.get("audios_per_sample", 1):
         out |= omni_audio(config, data, dtype)
     if kind == "qwen3_asr" and data.get("audios_per_sample", 1):  # its extractor pads clips to half a second, spectrograms to whole chunks

@@ -34,6 +34,8 @@ CLASSES = {
     "parakeet_ctc": "ParakeetForCTC",
     "moonshine": "MoonshineForConditionalGeneration",
     "phi4_multimodal": "Phi4MultimodalForCausalLM",
+    "granite_speech": "GraniteSpeechForConditionalGeneration",
+    "granite_speech_plus": "GraniteSpeechPlusForConditionalGeneration",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
     "glm4v_moe": "Glm4vMoeForConditionalGeneration",

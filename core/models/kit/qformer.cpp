@@ -73,7 +73,9 @@ Tensor QFormerAttention::operator()(const Tensor& hidden_in, const Tensor& mask,
     attn = attention.call.kind == AttentionKind::eager
                ? eager_in_own_type(attention.call, states, mask)
                : attention_forward(attention.call, states.query, states.key, states.value, mask);
-    attn.output = self.result(reshape(attn.output, hidden_states.sizes()));
+    // Queries of one row are broadcast to those of keys.
+    const std::int64_t width = hidden_states.size(2);
+    attn.output = self.result(reshape(attn.output, {attn.output.size(0), attn.output.size(1), width}));
   }
   return whole.result(output(attn.output, hidden_states));
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/kit/attended_loss.h"
 #include "models/kit/decoder.h"
 #include "models/masking.h"
 #include "ops/ops.h"
@@ -54,7 +55,8 @@ class Qwen2Audio : public LanguageModel {
     const Tensor hidden_states = model_forward(inputs);
     ModelInputs of_all = inputs;
     of_all.logits_to_keep = 0;  // which its forward does not take
-    if (inputs.labels && inputs.attention_mask) return attended_outputs(hidden_states, inputs);
+    if (inputs.labels && inputs.attention_mask)
+      return attended_outputs(hidden_states, lm_head_, inputs, data_, "Qwen2AudioForConditionalGeneration");
     return causal_lm_outputs(hidden_states, lm_head_, of_all, loss_function);
   }
 
@@ -68,29 +70,6 @@ class Qwen2Audio : public LanguageModel {
 
  private:
   void complete(ModelInputs& batch) override { make_audios(batch); }
-
-  // The loss of tokens that attend, as forward picks them.
-  ModelOutputs attended_outputs(const Tensor& hidden_states, const ModelInputs& inputs) const {
-    ModelOutputs outputs;
-    Tensor logits = lm_head_(hidden_states);
-    const std::int64_t rows = inputs.labels.size(0), shorter = inputs.labels.size(1) - 1;
-    const bool are_padded = inputs.rows->are_padded(shorter + 1);
-    const std::int64_t tokens = are_padded ? inputs.rows->tokens() - rows : checked_product(rows, shorter);
-    if (are_padded && data_.scored != tokens)
-      context_.refusal = Error{"not-modelled", "/data/lengths",
-                               "found samples that are padded on the left, or of which some labels alone are scored; "
-                               "this is not supported yet with Qwen2AudioForConditionalGeneration"};
-    const Tensor shift_attention_mask = slice(inputs.attention_mask, 1, 1, shorter);
-    const auto attended = [&](const Tensor& shifted) {
-      const Tensor is_attended = pointwise(Op::ne, {&shift_attention_mask}, DType::boolean);
-      return index_mask(shifted, is_attended, tokens);
-    };
-    const Tensor shift_logits = attended(slice(logits, 1, 0, shorter));
-    const Tensor shift_labels = attended(slice(inputs.labels, 1, 1, shorter));
-    outputs.loss = cross_entropy(shift_logits, shift_labels);
-    outputs.others.push_back(std::move(logits));
-    return outputs;
-  }
 
   Tensor integers(Op op, const Shape& sizes) const { return empty(context_, op, sizes, DType::int64); }
 
