@@ -80,7 +80,7 @@ PEFT_TYPES |= {
     "TrainableTokens": "TRAINABLE_TOKENS",
 }
 CHECKPOINTING = {None: "none", "nonreentrant": "non-reentrant", "reentrant": "reentrant"}
-OF_TEXT = ("input_ids", "position_ids", "attention_mask", "labels")  # among a batch's inputs
+OF_TEXT = ("input_ids", "position_ids", "attention_mask", "labels", "image_embeds_position_mask")  # among a batch's inputs
 IMAGES = {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}
 
 
@@ -271,6 +271,8 @@ def media_of(spec: Spec) -> Spec:
     if words := data.get("media"):
         made = inputs_of({**spec["model"], "config": config}, {"micro_batch_size": mbs, "sequence_length": 1} | words, "float32")
         inputs = made if data.get("whole") else inputs | {key: given for key, given in made.items() if key not in OF_TEXT}
+        if "image_embeds_position_mask" in made:  # visual_tokens counts by it
+            inputs["image_embeds_position_mask"] = made["image_embeds_position_mask"]
     return {**spec, "model": {**spec["model"], "config": config}, "batch": {"mbs": mbs}, "inputs": inputs}
 
 
@@ -328,6 +330,8 @@ class Answers(DeviceValues):
         """How many are true in a mask of samples, or of the tokens of all samples or of some."""
         if (counted := self.found_of_media.get(tuple(mask.shape))) is not None or self.whole:
             return counted
+        if self.visual and asking().f_code.co_filename.endswith("modeling_kosmos2_5.py"):  # where images' embeddings are put
+            return self.visual
         if self.attended and mask.dim() == 1 and is_called_by("get_rope_index"):
             self.rope_masks += 1  # of each row its tokens, their types and their positions; to ask the frame would keep its names
             return self.attended[(self.rope_masks - 1) // 3]

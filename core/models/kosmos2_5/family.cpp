@@ -100,8 +100,8 @@ ModelTraits traits(const FamilyConfig& config) {
                "leave it out");
   for (const Feature feature :
        {Feature::inference, Feature::generate_options, Feature::headinfer, Feature::quantized_cache,
-        Feature::turn_images, Feature::chunked_cross_entropy, Feature::pretrain, Feature::finetune, Feature::lengths,
-        Feature::packing, Feature::image_preferences, Feature::flash_attention_2})
+        Feature::turn_images, Feature::chunked_cross_entropy, Feature::pretrain, Feature::finetune, Feature::packing,
+        Feature::image_preferences, Feature::flash_attention_2})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

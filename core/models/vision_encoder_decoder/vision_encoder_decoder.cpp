@@ -168,6 +168,8 @@ class VisionEncoderDecoder : public EncoderModel {
           Error{"not-modelled", "/training/activation_checkpointing",
                 "found \"reentrant\", which is not supported yet with decoders that see an encoder's states; expected "
                 "\"non-reentrant\""};
+    const bool caches = use_cache_ || context_.past_key_values;
+    const Scoped<KvCache*> own(context_.past_key_values, nullptr);
     Tensor pooler_output;
     Tensor last_hidden_state = (*encoder_)(inputs.pixel_values, pooler_output);
     Tensor encoder_hidden_states = last_hidden_state;
@@ -178,8 +180,7 @@ class VisionEncoderDecoder : public EncoderModel {
     {
       ModuleCall call(context_, decoder_module_);
       CopiedStates cache(cached);
-      hidden_states = (*decoder_)(decoder_input_ids, call.keyword(encoder_hidden_states),
-                                  use_cache_ || context_.past_key_values ? &cache : nullptr);
+      hidden_states = (*decoder_)(decoder_input_ids, call.keyword(encoder_hidden_states), caches ? &cache : nullptr);
       logits = call.result(lm_head_(hidden_states));
     }
     hidden_states.reset();
