@@ -14,22 +14,31 @@ namespace {
 struct MethodName {
   std::string_view peft_type;
   ReadPeftMethod* read;  ///< null: not supported yet
+  const char* why = "this method is not supported yet";
 };
+
+constexpr const char* kFourier =
+    "it computes a Fourier transform (cuFFT), whose workspace only that library knows, so that it is not supported";
+constexpr const char* kAsksForTasks =
+    "its layers ask for the task of each sample (task_ids), which is not supported yet";
+constexpr const char* kTwoForwards =
+    "it runs the model twice, the first time for its scalings, which is not supported yet";
 
 // PeftType (utils/peft_types.py), in alphabetical order.
 constexpr MethodName kMethods[] = {
     {"ADALORA", read_adalora},
-    {"ADAMSS", nullptr},
-    {"ADAPTION_PROMPT", nullptr},
+    {"ADAMSS", nullptr,
+     "a clustering of the weights' values decides the sizes of its parameters, so that it is not supported"},
+    {"ADAPTION_PROMPT", nullptr, "its prompts inside of attention are not supported yet"},
     {"BEFT", read_beft},
     {"BOFT", read_boft},
-    {"C3A", nullptr},
+    {"C3A", nullptr, kFourier},
     {"CARTRIDGE", nullptr},
-    {"CPT", nullptr},
+    {"CPT", nullptr, "its own loss, and its projection of the prompt, are not supported yet"},
     {"DEFT", read_deft},
     {"DELORA", read_delora},
-    {"FOURIERFT", nullptr},
-    {"FROD", nullptr},
+    {"FOURIERFT", nullptr, kFourier},
+    {"FROD", nullptr, "its sparse matrices, which are sorted in every forward, are not supported yet"},
     {"GLORA", read_glora},
     {"GRALORA", read_gralora},
     {"HIRA", read_hira},
@@ -41,19 +50,20 @@ constexpr MethodName kMethods[] = {
     {"LOKR", read_lokr},
     {"LORA", read_lora_method},
     {"MISS", read_miss},
-    {"MULTITASK_PROMPT_TUNING", nullptr},
+    {"MULTITASK_PROMPT_TUNING", nullptr, kAsksForTasks},
     {"OFT", read_oft},
-    {"OSF", nullptr},
+    {"OSF", read_osf},
     {"PEANUT", read_peanut},
-    {"POLY", nullptr},
+    {"POLY", nullptr, kAsksForTasks},
     {"PREFIX_TUNING", read_prefix_tuning},
     {"PROMPT_TUNING", read_prompt_tuning},
-    {"PSOFT", nullptr},
+    {"PSOFT", nullptr,
+     "it solves systems of equations (cuSOLVER), whose workspace only that library knows, so that it is not supported"},
     {"PVERA", read_pvera},
     {"P_TUNING", read_p_tuning},
     {"RANDLORA", read_randlora},
     {"ROAD", read_road},
-    {"SHADOW", nullptr},
+    {"SHADOW", nullptr, "a second, smaller model beside the layers is not supported yet"},
     {"SHIRA", read_shira},
     {"SUPERTUNING", read_supertuning},
     {"TINYLORA", read_tinylora},
@@ -62,7 +72,7 @@ constexpr MethodName kMethods[] = {
     {"VBLORA", read_vblora},
     {"VERA", read_vera},
     {"WAVEFT", read_waveft},
-    {"XLORA", nullptr},
+    {"XLORA", nullptr, kTwoForwards},
 };
 
 bool is_name(const std::string& text) { return text.find_first_of("*+?[](){}|^$\\.") == std::string::npos; }
@@ -222,9 +232,10 @@ std::shared_ptr<const PeftMethod> read_peft_method(ConfigReader& reader, const P
   std::string known;
   for (const std::string_view type : peft_types()) known += (known.empty() ? "" : ", ") + std::string(type);
   const auto has_name = [&](const MethodName& method) { return method.peft_type == peft_type; };
-  const bool is_peft = std::any_of(std::begin(kMethods), std::end(kMethods), has_name);
+  const auto* const found = std::find_if(std::begin(kMethods), std::end(kMethods), has_name);
+  const bool is_peft = found != std::end(kMethods);
   reader.fail_found("peft_type", is_peft ? "not-modelled" : "unknown-value",
-                    (is_peft ? "this method is not supported yet; expected one of " : "expected one of ") + known);
+                    (is_peft ? std::string(found->why) + "; expected one of " : "expected one of ") + known);
   return nullptr;
 }
 

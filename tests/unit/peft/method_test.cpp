@@ -117,7 +117,8 @@ TEST_CASE("What peft refuses, and what is not supported yet, is named", "[peft]"
   const auto refused = [](const std::string& peft) { return error_of(with_peft(peft)); };
   CHECK(says(refused(R"({"r": 4})"), "/training/peft/peft_type"));
   CHECK(says(refused(R"({"peft_type": "POLY"})"), "not supported yet"));
-  CHECK(says(refused(R"({"peft_type": "FOURIERFT"})"), "not supported yet"));
+  CHECK(says(refused(R"({"peft_type": "FOURIERFT"})"), "cuFFT"));
+  CHECK(says(refused(R"({"peft_type": "OSF", "target_modules": ["q_proj"]})"), "made on the device"));
   CHECK(says(refused(R"({"peft_type": "LILY", "target_modules": "all-linear"})"), "expected a list of names"));
   CHECK(says(refused(R"({"peft_type": "TINYLORA", "target_modules": ["q_proj"]})"), "expected \"load\": \"host\""));
   CHECK(says(refused(R"({"peft_type": "SUPERTUNING", "target_modules": ["q_proj"]})"), "expected \"load\": \"host\""));
