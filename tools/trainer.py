@@ -10,9 +10,11 @@ A spec says what a person's script says, in that script's terms:
     "model":  {"class", "config"}
     "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
                "quantization": BitsAndBytesConfig's arguments with "prepare_model_for_kbit_training",
+               "lora_kernels": Axolotl's, "cut_cross_entropy": its,
                "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
     "loop":   {"kind": "trainer" | "sft" | "dpo" | "kto" | "reward" | "orpo" | "pairwise" | "custom_dpo" | "custom_kto" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
-               "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand; of "hand":
+               "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand;
+               "project": "axolotl" of "trainer", with "ckpt" and args.activation_offloading as its loader and its mixin take them; of "hand":
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"; of LLaMA-Factory's trainers (tools/step/llamafactory.py)
                "finetuning_args": FinetuningArguments of its own, "ckpt"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
@@ -61,7 +63,7 @@ from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
 from step.kernels import use_kernels
 from step.model import build_model
-from step.patches import launch_nothing
+from step.patches import fuse_adapters, launch_nothing
 from step.process_group import join_group, tame_deepspeed
 from step.spec import CLASSES, DTYPES, FLAT_VL, KIMI_VL, Spec
 
@@ -104,6 +106,9 @@ def job_of(spec: Spec) -> dict[str, Any]:
     if train.get("lora"):
         names = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
         training["lora"] = {names.get(key, key): value for key, value in train["lora"].items()}
+        training["lora"] |= dict.fromkeys(train.get("lora_kernels", ()), True)
+    if train.get("cut_cross_entropy"):
+        training["cut_cross_entropy"] = True
     if train.get("quantization"):
         training["quantization"] = train["quantization"]
     if train.get("peft"):
@@ -129,6 +134,10 @@ def job_of(spec: Spec) -> dict[str, Any]:
             training["loop"]["load"] = "device"
         if loop.get("compute_metrics"):
             training["loop"]["compute_metrics"] = True
+        if loop.get("project"):
+            training["loop"]["project"] = loop["project"]
+            if loop["kind"] == "trainer":
+                training["activation_checkpointing"] = CHECKPOINTING[loop.get("ckpt")]
         if loop["kind"] in LLAMAFACTORY:
             tell_llamafactory(spec, out["model"], training)
     if loop.get("optimizer"):
@@ -692,10 +701,12 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
     train, loop = spec["train"], spec["loop"]
     if loop["kind"] in LLAMAFACTORY:
         return llamafactory.make_model(spec), None
-    plain = {**train, "ckpt": None, "lora": None, "peft": None}
+    plain = {**train, "ckpt": None, "lora": None, "peft": None, "lora_kernels": None}
     model = build_model({**spec, "train": plain}, "cuda" if loop.get("load") == "cuda" else "cpu")
     if loop["kind"] == "hand":
         model = model.cuda()
+    elif loop.get("ckpt") and loop.get("project"):  # its loader does it
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": loop["ckpt"] == "reentrant"})
     del answers
     lora = dict(train.get("lora") or {})
     given = train.get("peft") or (
@@ -719,8 +730,10 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
         return getattr(peft, given["type"])(**{"task_type": task, **given.get("args", {})})
 
     if loop["kind"] in TRL:
+        if loop.get("project"):
+            model.enable_input_require_grads()
         return model, config()
-    if loop.get("args", {}).get("gradient_checkpointing") or loop.get("ckpt"):
+    if loop.get("args", {}).get("gradient_checkpointing") or loop.get("ckpt") or loop.get("project"):
         model.enable_input_require_grads()
     names, cast = given.get("adapters", ["default"]), given.get("autocast_adapter_dtype", True)
     model = peft.get_peft_model(model, config(), adapter_name=names[0], autocast_adapter_dtype=cast)
@@ -728,6 +741,8 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
         model.add_adapter(name, config(), autocast_adapter_dtype=cast)
     if given.get("active"):
         model.set_adapter(given["active"])
+    if train.get("lora_kernels"):
+        fuse_adapters(model, train["lora_kernels"])
     return model, None
 
 
@@ -796,6 +811,8 @@ def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
     loop = spec["loop"]
     given = {"output_dir": folder, "per_device_train_batch_size": samples.batch, "max_steps": spec.get("steps", 3)}
     given |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True} | loop.get("args", {})
+    if loop.get("project"):
+        given.pop("activation_offloading", None)
     if config := spec.get("parallel", {}).get("ds_config"):
         given["deepspeed"] = config
     given |= fsdp_of(spec)
@@ -827,6 +844,12 @@ def make_trainer(
         more["optimizers"] = (make_optimizers(loop["optimizer"], model)[0], None)
     processing_class = processor(samples) if "vision_config" in spec["model"]["config"] else tokenizer()
     base: Any = transformers.Trainer
+    if loop.get("project") and loop["kind"] == "trainer":  # AxolotlTrainer's mixin, which the arguments' own class gives its field
+        mixin = importlib.import_module("axolotl.core.trainers.mixins.activation_checkpointing")
+        arguments.activation_offloading = loop.get("args", {}).get("activation_offloading", False)
+        base = mixin.ActivationOffloadingMixin
+        if arguments.activation_offloading and not hasattr(model, "peft_config"):
+            mixin.ac_wrap_hf_model(model)
     if loop["kind"] == "trainer":
         more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}
         if evaluates:
@@ -850,6 +873,8 @@ def make_trainer(
         more |= {"train_dataset": samples.table(), "processing_class": processing_class, "peft_config": peft_config}
         if evaluates:
             more["eval_dataset"] = samples.table(evaluated)
+        if loop.get("project") and loop["kind"] == "dpo":
+            base = importlib.import_module("axolotl.core.trainers.dpo.trainer").AxolotlDPOTrainer
         has_reference = loop["kind"] in {"dpo", "kto"}
         if has_reference and not peft_config and not arguments.precompute_ref_log_probs or loop.get("reference") == "copy":
             more["ref_model"] = build_model({**spec, "train": {**spec["train"], "ckpt": None, "lora": None}}, "cpu")
@@ -891,6 +916,10 @@ def make_trainer(
                     answers.masks = []
                     if loop["kind"] != "custom_kto":  # whose backward asks again
                         answers.wanted = None
+
+        if loop.get("project") and loop["kind"] == "dpo":  # as without fields of Axolotl's arguments
+            create_optimizer = transformers.Trainer.create_optimizer
+            create_scheduler = transformers.Trainer.create_scheduler
 
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
             import torch

@@ -78,8 +78,17 @@ Tensor OffloadActivations::copy_to_host(const Tensor& activation, bool has_broad
   return empty_strided(context_, Op::to_copy, activation.sizes(), activation.strides(), activation.dtype());
 }
 
+bool OffloadActivations::is_in_head() const {
+  if (axolotl_.head == 0) return false;
+  return context_.module >= axolotl_.head && context_.module < context_.log.end_of(axolotl_.head);
+}
+
 // pack_tensor
 void OffloadActivations::pack(Node& node, unsigned slot, const Tensor& tensor) {
+  if (is_in_head()) {  // NoOpManager
+    node.saved[slot] = tensor;
+    return;
+  }
   if (is_first_forward_call_) {
     is_first_forward_call_ = false;
     is_first_backward_call_ = true;
@@ -90,13 +99,17 @@ void OffloadActivations::pack(Node& node, unsigned slot, const Tensor& tensor) {
   node.promised = static_cast<std::uint16_t>(node.promised | 1U << slot);
   node.packed[slot] = id;
   Tensor activation = detach(tensor);
+  // _patch_trl_offload_compute_stream_clone
+  if (axolotl_.clones_first && (!activation.is_contiguous() || activation->storage_offset != 0))
+    activation = empty(context_, Op::clone, activation.sizes(), activation.dtype());
   Tracked& tracked = tracker_.emplace_back();
   ++tracked_;
 
   const StorageKey key{activation->storage->id, activation->storage_offset, activation.dtype()};
   const StorageRecord* const record = context_.record(activation);
   const bool is_shared = is_tracked(key);
-  if (is_shared || activation.nbytes() < kMinOffloadSize || (record && record->role == Role::parameter)) {
+  const bool is_parameter = record && record->role == Role::parameter && (!axolotl_.takes_views || !tensor->base);
+  if (is_shared || activation.nbytes() < kMinOffloadSize || is_parameter) {
     tracked.tensor = std::move(activation);
     if (is_shared) track_storage_key(key, id);
     return;

@@ -11,12 +11,20 @@
 
 namespace oometer {
 
+/// How Axolotl offloads (0.19, core/trainers/mixins/activation_checkpointing.py).
+struct AxolotlOffloading {
+  bool clones_first = false;  ///< what is no whole storage is copied, before all else
+  bool takes_views = false;   ///< of parameters: of a PeftModel nobody says which storages are theirs
+  ModuleId head = 0;          ///< its own hooks keep what it saves on the device; 0: no module's
+};
+
 /// What autograd saves goes to pinned host memory on a stream of its own, and comes back on it: trl.models.
 /// activation_offloading.OffloadActivations (trl 1.16) with its defaults. Small tensors, parameters, and what shares
 /// memory with a tensor that has just gone stay on the device.
 class OffloadActivations : public SavedTensorHooks {
  public:
-  explicit OffloadActivations(Context& context) : context_(context) {}
+  explicit OffloadActivations(Context& context, const AxolotlOffloading& axolotl = {})
+      : context_(context), axolotl_(axolotl) {}
 
   void enter();
   void exit();
@@ -39,6 +47,7 @@ class OffloadActivations : public SavedTensorHooks {
     std::optional<StorageKey> key;
   };
 
+  bool is_in_head() const;
   void track_storage_key(const StorageKey& key, TensorId id);
   void release_storage_key(TensorId id);
   bool is_tracked(const StorageKey& key) const;
@@ -53,6 +62,7 @@ class OffloadActivations : public SavedTensorHooks {
   static void erase(Stash& stash, TensorId id);
 
   Context& context_;
+  const AxolotlOffloading axolotl_;
   bool is_first_forward_call_ = true, is_first_backward_call_ = true;
   std::vector<Tracked> tracker_;  ///< by number, from 1
   std::size_t tracked_ = 0;       ///< of those, how many have not been unpacked

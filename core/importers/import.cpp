@@ -223,6 +223,8 @@ void run_plain_step(Ledger& ledger, json plain, const std::string& why) {
                                {}});
 }
 
+constexpr const char* kOffloads = "/training/loop/args/activation_offloading";
+
 /// Liger's kernels of a model for which the core has them not: they are left out, which is too much.
 void leave_liger_out(Ledger& ledger) {
   const std::string names[] = {"/training/liger", "/training/loop/args/use_liger_kernel",
@@ -253,12 +255,27 @@ void leave_liger_out(Ledger& ledger) {
   std::erase_if(ledger.taken, is_of_liger);
 }
 
+/// What is saved for backward stays on the device, of a model with which the core does not offload it.
+void leave_offloading_out(Ledger& ledger) {
+  const json::json_pointer at(kOffloads);
+  ledger.job[at.parent_pointer()].erase(at.back());
+  for (const Taken& taken : ledger.taken)
+    if (taken.pointer == kOffloads)
+      ledger.unmodelled.push_back(
+          {taken.file, taken.key, taken.value, "what is saved for backward lies in host memory", Effect::either, {}});
+  std::erase_if(ledger.taken, [](const Taken& taken) { return taken.pointer == kOffloads; });
+}
+
 /// Whether the core takes the job, and if not, by which of their keys.
 void settle(Ledger& ledger) {
   if (ledger.refused || !ledger.job.contains("model")) return;
   std::optional<Error> error = refusal_of(ledger.job);
   if (error && error->code == "not-modelled" && error->pointer == "/training/liger") {
     leave_liger_out(ledger);
+    error = refusal_of(ledger.job);
+  }
+  if (error && error->pointer == kOffloads && ledger.job.contains("/training/loop/project"_json_pointer)) {
+    leave_offloading_out(ledger);
     error = refusal_of(ledger.job);
   }
   if (error) {

@@ -51,7 +51,7 @@ struct OwnArgument {
   std::string_view of;  ///< the arguments' classes that have it (trl 1.16, llamafactory 0.9.5), with blanks between
 };
 constexpr OwnArgument kOwnArguments[] = {
-    {"activation_offloading", Use::read, "SFTConfig DPOConfig KTOConfig RewardConfig"},
+    {"activation_offloading", Use::read, "SFTConfig DPOConfig KTOConfig RewardConfig TrainingArguments"},
     {"assistant_only_loss", Use::spelled, "SFTConfig"},
     {"beta", Use::harmless, "DPOConfig KTOConfig ORPOConfig"},
     {"center_rewards_coefficient", Use::read, "RewardConfig"},

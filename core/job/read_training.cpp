@@ -703,10 +703,15 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
   }
   if (training.loop.activation_offloading &&
       (training.loop.label_smoothing_factor != 0 ||
-       (!training.loop.has_fused_head() && training.loop.name != LoopName::reward)))
+       (!training.loop.has_fused_head() && training.loop.name != LoopName::reward &&
+        (training.loop.name != LoopName::trainer || training.loop.project != LoopProject::axolotl))))
     reader.object("loop").object("args").fail_found(
         "activation_offloading", "not-modelled",
         "it is supported where the trainer's own head makes the loss (trl 1.16), without label_smoothing_factor");
+  // Of all weights Axolotl wraps blocks in torch's CheckpointWrapper, too (loaders/model.py).
+  if (training.loop.activation_offloading && training.loop.name == LoopName::trainer && !training.has_adapters())
+    reader.object("loop").object("args").fail_found("activation_offloading", "not-modelled",
+                                                    "Axolotl's is not supported yet without adapters; expected lora");
   // Autocast's copies of weights that do not train are not cached: a tensor that is made where one has just gone is
   // taken for the same (_get_unique_tensor_key is an address).
   if (training.loop.activation_offloading && autocast_dtype(training.precision) &&
@@ -804,7 +809,8 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   }
   if (training.lora && training.lora->has_kernels()) check_lora_kernels(reader, training, model);
   training.checkpointing.input_require_grads =
-      training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
+      training.has_adapters() &&
+      (training.checkpointing.mode != CheckpointMode::none || training.loop.project == LoopProject::axolotl);
   check_features(reader, training, traits);
   if (training.loop.is_trainer()) check_loop(reader, training);
   check_optimizer(reader, training);

@@ -31,7 +31,8 @@ struct CheckpointingConfig {
   std::int64_t every = 1;               ///< transformers 5.23's `every_n_layers`
   bool offload = false;                 ///< transformers 5.23's: what a region keeps lies in pinned host memory
   std::vector<StackSegments> segments;  ///< if any: these and no others, as a loop of one's own would have it
-  /// The model's enable_input_require_grads() is called, as is necessary to train adapters. Follows from the rest.
+  /// The model's enable_input_require_grads() is called, as is necessary to train adapters, by Axolotl without
+  /// checkpoints, too. Follows from the rest.
   bool input_require_grads = false;
 
   bool operator==(const CheckpointingConfig&) const = default;
@@ -41,8 +42,10 @@ struct CheckpointingConfig {
 /// give want gradients, so that they reach trained weights behind frozen ones. A hook of `module`, older than those of
 /// Context::modules.
 inline void require_input_grad(const CheckpointingConfig& checkpointing, Tensor& embeddings, ModuleId module) {
-  if (checkpointing.mode == CheckpointMode::none) return;
-  if (!embeddings.context().behaviours.checkpointing_requires_input_grads && !checkpointing.input_require_grads) return;
+  const bool checkpoints = checkpointing.mode != CheckpointMode::none;
+  if (!(checkpoints && embeddings.context().behaviours.checkpointing_requires_input_grads) &&
+      !checkpointing.input_require_grads)
+    return;
   if (embeddings.requires_grad()) return;
   embeddings->leaf_requires_grad = true;
   if (embeddings.context().modules) embeddings = hook_gradient(embeddings, module, true);

@@ -134,9 +134,13 @@ enum class TokensSeen : std::uint8_t { none, all, non_padding };
 /// When Trainer evaluates or saves (IntervalStrategy, SaveStrategy).
 enum class Every : std::uint8_t { no, steps, epoch };
 
+/// Whose loader and mixins stand around a trainer of a library.
+enum class LoopProject : std::uint8_t { none, axolotl };
+
 /// A loop, and what of its arguments no other setting says; by their own names.
 struct LoopConfig {
   LoopName name = LoopName::step;
+  LoopProject project = LoopProject::none;
   bool loads_on_host = false;    ///< weights are made on the host, then moved (Module.to)
   bool compute_metrics = false;  ///< Trainer is given a function of that name: it gathers what it predicts
   std::int64_t max_steps = -1;   ///< Trainer's; -1: more than are run

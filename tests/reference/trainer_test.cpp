@@ -106,6 +106,10 @@ TEST_CASE("Steps with activation_offloading are the real ones' to the byte", "[r
   check_cases("activation_offloading.jsonl", 51);
 }
 
+TEST_CASE("Axolotl's adapters, its offloading and its DPO are the real ones' to the byte", "[reference][trainer]") {
+  check_cases("axolotl.jsonl", 21);
+}
+
 TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
   check_cases("sft_older.jsonl", 23);
 }
@@ -140,10 +144,10 @@ TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer
 }
 
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
-  for (const char* file :
-       {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "deepspeed.jsonl", "sft.jsonl", "dpo.jsonl", "kto.jsonl",
-        "orpo.jsonl", "reward.jsonl", "classification.jsonl", "fsdp.jsonl", "qlora.jsonl", "adapters.jsonl",
-        "optimizers.jsonl", "sft_older.jsonl", "vision.jsonl", "neftune.jsonl", "activation_offloading.jsonl"})
+  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "deepspeed.jsonl", "sft.jsonl", "dpo.jsonl",
+                           "kto.jsonl", "orpo.jsonl", "reward.jsonl", "classification.jsonl", "fsdp.jsonl",
+                           "qlora.jsonl", "adapters.jsonl", "optimizers.jsonl", "sft_older.jsonl", "vision.jsonl",
+                           "neftune.jsonl", "activation_offloading.jsonl", "axolotl.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

@@ -36,6 +36,8 @@ constexpr Key kAxolotlKeys[] = {
     {"float16", "false", kSchema, ""},
     {"gradient_checkpointing", "false", kSchema, ""},
     {"gradient_checkpointing_kwargs", "", "utils/config/__init__.py: normalize_config", ""},
+    {"activation_offloading", "false", kSchema, ""},
+    {"unfrozen_parameters", "", kSchema, ""},
     {"optimizer", "\"adamw_torch_fused\"", kHyper, ""},
     {"optim_args", "", kHyper, ""},
     {"optim_target_modules", "", kHyper, ""},
@@ -86,10 +88,8 @@ constexpr Key kAxolotlKeys[] = {
 constexpr Gap kAxolotlGaps[] = {
     {"lora_model_dir", "", Effect::either, "adapters that are loaded have the rank and layers of their own file"},
     {"lora_embedding_kernel", "", Effect::less, "a kernel of Axolotl's own for adapters of the embeddings"},
-    {"activation_offloading", "", Effect::less, "what is saved for backward lies in host memory"},
     {"layer_offloading", "", Effect::less, "weights of frozen layers lie in host memory"},
     {"selective_checkpointing", "", Effect::more, "a checkpoint keeps what attention returned"},
-    {"unfrozen_parameters", "", Effect::less, "only these parameters train"},
     {"quantize_moe_experts", "", Effect::less, "experts in four bits"},
     {"use_scattermoe", "", Effect::either, "kernels of Axolotl's own for experts"},
     {"use_sonicmoe", "", Effect::either, "kernels of Axolotl's own for experts"},
@@ -311,6 +311,51 @@ constexpr std::string_view kKernelsStop =
     "llava_onevision mamba mamba2 mimo_v2_flash minimax_m2 mistral4 mllama olmo2 olmo3 olmo_hybrid olmoe opt paligemma "
     "persimmon phi phi3 qwen2_5_vl qwen2_vl qwen3_vl_moe smolvlm stablelm voxtral youtu";
 
+/// Of the loader and the builder (utils/config/__init__.py: normalize_config, core/builders/base.py:
+/// _configure_gradient_checkpointing), and what is offloaded (utils/schemas/validation.py:
+/// check_gradient_checkpointing_w_offload, core/trainers/mixins/activation_checkpointing.py).
+void take_axolotl_checkpointing(Context& context, Keys& keys) {
+  constexpr const char *kKey = "gradient_checkpointing", *kOptions = "gradient_checkpointing_kwargs";
+  constexpr const char* kAt = "/training/activation_checkpointing";
+  const std::string type = member_text(context.model_config(), "model_type");
+  const json said = keys.value(kKey), options = keys.value(kOptions);
+  const bool is_older = said.is_string() && is_word_of(said.get<std::string>(), "offload offload_disk");
+  const bool has_adapters = !keys.text("adapter").empty();
+  if (is_word_of(type, "gemma4 gemma4_unified") && (is_older || keys.truth(kKey))) {
+    keys.take(kKey, kAt, "non-reentrant");  // whatever the file says
+    keys.ignore(kOptions);
+  } else if (is_older) {
+    const bool is_reentrant = member(options, "use_reentrant") != false;
+    keys.take(options.is_object() ? kOptions : kKey, kAt, is_reentrant ? "reentrant" : "non-reentrant");
+  } else {
+    take_checkpointing(keys, !keys.has("unfrozen_parameters") && !keys.has("rl"));
+  }
+  const char* const key = is_older ? kKey : "activation_offloading";
+  const json offloads = is_older ? json(true) : keys.value(key);
+  if (is_older) keys.ignore("activation_offloading");
+  if (!offloads.is_string() && offloads != true) return keys.ignore(key);
+  if (!is_older && !keys.truth(kKey))
+    return keys.refuse(key, "Axolotl wants gradient_checkpointing with it, and stops: set it, or leave this out");
+  const bool is_streamed = offloads == true || offloads == "disk";
+  if (!is_streamed || !has_adapters || keys.has("rl") || keys.truth("reward_model") || is_sharded(keys))
+    return keys.leave_out(key, Effect::either, "what is saved for backward lies in host memory");
+  keys.take(key, "/training/loop/args/activation_offloading", true);
+}
+
+/// freeze_layers_except (utils/freeze.py), whose expressions match names from their beginning.
+void note_unfrozen(Keys& keys, bool has_adapters) {
+  constexpr const char* kKey = "unfrozen_parameters";
+  const std::vector<std::string> names = keys.names(kKey);
+  if (names.empty()) return keys.ignore(kKey);
+  const bool none = has_adapters && std::none_of(names.begin(), names.end(), [](const std::string& name) {
+                      return name.find("base_model") != std::string::npos || name.find("[") < name.find('.');
+                    });
+  keys.leave_out(kKey, Effect::less,
+                 none ? "only these parameters train, and none has such a name: with adapters all begin with "
+                        "\"base_model.model.\", so that the adapters are frozen, too; answered as if they trained"
+                      : "only these parameters train");
+}
+
 /// Its own functions over layers with adapters: those that are named, else all where they can run
 /// (check_auto_enable_lora_kernels).
 void take_axolotl_kernels(Context& context, Keys& keys, const std::string& adapter) {
@@ -352,6 +397,7 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
   if (adapter != "lora" && adapter != "qlora")
     return keys.refuse("adapter", "found " + quote(adapter) + ", which is not supported yet; expected lora or qlora");
   keys.note("adapter", "/training/lora");
+  context.ledger.put("/training/loop/project", "axolotl");  // loaders/adapter.py: load_adapter
   keys.take("lora_r");
   keys.take("lora_alpha");
   keys.take("lora_dropout");
@@ -481,11 +527,13 @@ void note_float32_parts(Context& context, Keys& keys) {
 }
 
 /// Embeddings get as many rows as the tokenizer has tokens, in whole 32s, where they have fewer (loaders/model.py:
-/// _resize_token_embeddings): at most 31 more than without the key, of each of two weights in float32 with a gradient
-/// and two states.
+/// _resize_token_embeddings): none, where the model has them in whole 32s and the file adds no tokens; else at most 31
+/// more than without the key, of each of two weights in float32 with a gradient and two states.
 void note_more_rows(Context& context, Keys& keys) {
   constexpr const char* kKey = "resize_token_embeddings_to_32x";
   if (!keys.truth(kKey)) return keys.ignore(kKey);
+  const json rows = member(context.model_config(), "vocab_size");
+  if (rows.is_number_integer() && rows.get<std::int64_t>() % 32 == 0 && !keys.has("tokens")) return keys.ignore(kKey);
   const json width = member(context.model_config(), "hidden_size");
   std::optional<std::int64_t> bytes;
   if (width.is_number_integer() && width > 0 && width < 1 << 20) bytes = 31 * 2 * 16 * width.get<std::int64_t>();
@@ -556,8 +604,7 @@ void take_axolotl_trainer(Context& context, Keys& keys) {
   for (const auto& [key, argument] : kArguments) keys.take_given(key, std::string("/training/loop/args/") + argument);
   if (keys.truth("rl_adapter_ref_model"))
     keys.leave_out("rl_adapter_ref_model", Effect::more, "the reference is a model of its own beside the adapters");
-  keys.leave_out("rl", Effect::less,
-                 "the cached memory is given back after each micro-batch (AxolotlDPOTrainer.training_step)");
+  context.ledger.put("/training/loop/project", "axolotl");  // AxolotlDPOTrainer.training_step
 }
 
 }  // namespace
@@ -601,15 +648,10 @@ void read_axolotl(Context& context, Keys& keys) {
   keys.take_given("optim_target_modules", "/training/loop/args/optim_target_modules");
   keys.take_given("weight_decay", "/training/loop/args/weight_decay");
   take_data_workers(keys);
-  const json checkpointing = keys.value("gradient_checkpointing");
-  if (checkpointing.is_string() && checkpointing.get<std::string>().starts_with("offload")) {
-    keys.leave_out("gradient_checkpointing", Effect::less, "what a checkpoint keeps is in host memory or on disk");
-    context.ledger.put("/training/activation_checkpointing", "reentrant");
-  } else {
-    take_checkpointing(keys, true);
-  }
+  take_axolotl_checkpointing(context, keys);
   take_axolotl_losses(context, keys);
   const std::string adapter = keys.text("adapter");
+  note_unfrozen(keys, !adapter.empty());
   if (adapter.empty()) {
     keys.take("adapter", "/training/stage", "full");
     if (keys.truth("load_in_4bit") || keys.truth("load_in_8bit"))

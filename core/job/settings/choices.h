@@ -65,6 +65,11 @@ inline constexpr Choice<Precision> kPrecisions[] = {
     {"amp-bf16", Precision::amp_bf16, "Mixed, bf16", "fp32 weights, computation in bf16 (autocast)"},
     {"amp-fp16", Precision::amp_fp16, "Mixed, fp16", "fp32 weights, computation in fp16 (autocast)"}};
 
+inline constexpr Choice<LoopProject> kLoopProjects[] = {
+    {"none", LoopProject::none, "None", ""},
+    {"axolotl", LoopProject::axolotl, "Axolotl",
+     "Inputs of models with adapters want gradients; offloading of its own"},
+};
 inline constexpr Choice<LoopName> kLoops[] = {
     {"step", LoopName::step, "Plain PyTorch",
      "Forward, loss, backward, optimizer; outputs are dropped before backward"},

@@ -383,6 +383,9 @@ constexpr Setting kLoopRows[] = {
      .words = "Where the weights are made: host (the trainer moves them) or device; a plain step: device",
      .otherwise = R"("host")",
      .schema = R"({"enum": ["host", "device"]})"},
+    {.key = "project",
+     .takes = one_of<kLoopProjects, &LoopConfig::project>(),
+     .words = "Whose loader and mixins stand around the trainer"},
 };
 
 constexpr Setting kTrainerArgumentsRows[] = {

@@ -41,7 +41,7 @@ class Qwen2Audio : public LanguageModel {
     model_ = model.module;
     ModelOptions of_tower = options;
     // The model's main input is text: enable_input_require_grads reaches the tower's first convolution, too.
-    of_tower.checkpointing.input_require_grads = options.checkpointing.mode != CheckpointMode::none;
+    of_tower.checkpointing.input_require_grads |= options.checkpointing.mode != CheckpointMode::none;
     audio_tower_ = WhisperEncoder(model.child("audio_tower", kQwen2AudioEncoder.encoder, Modality::vision),
                                   config.audio, kQwen2AudioEncoder, of_tower);
     projector_ = Qwen2AudioMultiModalProjector(

@@ -36,7 +36,7 @@ class Voxtral : public HearingModel {
     model_ = model.module;
     ModelOptions of_tower = options;
     // The model's main input is text: enable_input_require_grads reaches the tower's first convolution, too.
-    of_tower.checkpointing.input_require_grads = options.checkpointing.mode != CheckpointMode::none;
+    of_tower.checkpointing.input_require_grads |= options.checkpointing.mode != CheckpointMode::none;
     audio_tower_ = WhisperEncoder(model.child("audio_tower", kVoxtralEncoder.encoder, Modality::vision), config.audio,
                                   kVoxtralEncoder, of_tower);
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options);

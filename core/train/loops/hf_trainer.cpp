@@ -33,6 +33,18 @@ class EvalLoopContainer {
   TensorList tensors_;
 };
 
+/// Axolotl's ActivationOffloadingMixin.
+AxolotlOffloading axolotls_offloading(const Context& context, const Model& model, const TrainingConfig& training) {
+  const LoopConfig& loop = training.loop;
+  if (loop.project != LoopProject::axolotl || loop.name != LoopName::trainer) return {};
+  AxolotlOffloading its{.clones_first = true, .takes_views = training.has_adapters(), .head = 0};
+  for (ModuleId module = model.root + 1, end = context.log.end_of(model.root); module < end; ++module)
+    if (const ModuleRecord& record = context.log.modules[module];
+        record.parent == model.root && record.name == std::string_view("lm_head"))
+      its.head = module;
+  return its;
+}
+
 }  // namespace
 
 HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
@@ -47,7 +59,7 @@ HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy,
       data_(data),
       micro_batches_(micro_batches),
       evaluation_(evaluation),
-      offload_activations_(new OffloadActivations(context)) {}
+      offload_activations_(new OffloadActivations(context, axolotls_offloading(context, model, training))) {}
 
 void HfTrainer::train() {
   if (args_.neftune_noise_alpha && !model_.activate_neftune()) {
@@ -161,6 +173,8 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
   if (!strategy_.divides_loss() && is_last) strategy_.step();  // DeepSpeedEngineWrapper.backward
   tr_loss_step_ = detach(loss);
   loss.reset();
+  if (args_.project == LoopProject::axolotl && args_.name == LoopName::dpo)
+    context_.empty_cache();  // AxolotlDPOTrainer.training_step
   const NoGrad no_grad(context_);
   { const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean); }
   const Tensor magnitude = pointwise(Op::abs, {&tr_loss_step_}, tr_loss_step_.dtype());

@@ -234,6 +234,54 @@ TEST_CASE("Axolotl's preferences and rewards run TRL's loops", "[importers][axol
   CHECK(simpo.refused->key == "rl");
 }
 
+TEST_CASE("Axolotl checkpoints reentrantly unless something else wants it otherwise", "[importers][axolotl]") {
+  const auto mode_of = [](const std::string& rest) {
+    const Ledger ledger = ask_one(R"({"bf16": true, "gradient_checkpointing": true, )" + rest + "}");
+    check_accepted(ledger);
+    return at(ledger, "/training/activation_checkpointing");
+  };
+  CHECK(mode_of(R"("base_model": "Qwen/Qwen3-0.6B")") == "reentrant");
+  CHECK(mode_of(R"("base_model": "Qwen/Qwen3-0.6B", "rl": "dpo")") == "non-reentrant");
+  CHECK(mode_of(R"("base_model": "Qwen/Qwen3-0.6B", "unfrozen_parameters": ["lm_head.weight"])") == "non-reentrant");
+  CHECK(mode_of(R"("base_model": "google/gemma-4-E2B-it", "gradient_checkpointing_kwargs": {"use_reentrant": true})") ==
+        "non-reentrant");
+}
+
+TEST_CASE("Axolotl offloads what adapters save", "[importers][axolotl]") {
+  constexpr const char* kOffloads = "/training/loop/args/activation_offloading";
+  const std::string lora = R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": true, "adapter": "lora", "lora_r": 8,
+                               "lora_alpha": 16, "lora_target_linear": true, )";
+  const Ledger named = ask_one(lora + R"("gradient_checkpointing": true, "activation_offloading": true})");
+  check_accepted(named);
+  CHECK(at(named, kOffloads) == true);
+  CHECK(at(named, "/training/loop/project") == "axolotl");
+  CHECK(at(named, "/training/activation_checkpointing") == "reentrant");
+  const Ledger older = ask_one(lora + R"("gradient_checkpointing": "offload",
+                                         "gradient_checkpointing_kwargs": {"use_reentrant": false}})");
+  check_accepted(older);
+  CHECK(at(older, kOffloads) == true);
+  CHECK(at(older, "/training/activation_checkpointing") == "non-reentrant");
+  const Ledger legacy = ask_one(lora + R"("gradient_checkpointing": true, "activation_offloading": "legacy"})");
+  check_accepted(legacy);
+  CHECK(at(legacy, kOffloads).is_null());
+  REQUIRE(left_out(legacy, "activation_offloading") != nullptr);
+  const Ledger full = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": true, "gradient_checkpointing": true,
+                                  "activation_offloading": true})");
+  check_accepted(full);
+  CHECK(left_out(full, "activation_offloading")->effect == Effect::either);
+  const Ledger alone = ask_one(lora + R"("activation_offloading": true})");
+  REQUIRE(alone.refused);
+  CHECK(alone.refused->key == "activation_offloading");
+}
+
+TEST_CASE("Axolotl adds no rows to embeddings that have them in whole 32s", "[importers][axolotl]") {
+  const std::string key = R"(, "bf16": true, "resize_token_embeddings_to_32x": true})";
+  const Ledger phi = ask_one(R"({"base_model": "microsoft/phi-1_5")" + key);
+  CHECK(is_ignored(phi, "resize_token_embeddings_to_32x"));
+  const Ledger with = ask_one(R"({"base_model": "microsoft/phi-1_5", "tokens": ["<|im_start|>"])" + key);
+  CHECK(left_out(with, "resize_token_embeddings_to_32x") != nullptr);
+}
+
 TEST_CASE("FSDP on GPUs that are not counted is taken on two", "[importers][axolotl]") {
   const Ledger ledger = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": true, "fsdp_version": 2,
                                     "fsdp_config": {"transformer_layer_cls_to_wrap": "Qwen3DecoderLayer",
