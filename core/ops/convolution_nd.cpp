@@ -30,12 +30,18 @@ Tensor columns_of(const Tensor& x, const Shape& weight, const Shape& y, std::int
   return empty(x.context(), Op::convolution, {checked_product(weight[1], product(weight, 2)), places}, x.dtype());
 }
 
-/// narrow(...).contiguous() of a contiguous x: a group's channels, a copy unless there is one sample.
-Tensor group_of(const Tensor& x, std::int64_t groups) {
+Tensor copied_group_of(const Tensor& x, std::int64_t groups) {
   Shape sizes = x.sizes();
   sizes[1] /= groups;
-  if (sizes[0] == 1) return make_view(x, sizes, x.strides());
   return empty(x.context(), Op::convolution, sizes, x.dtype());
+}
+
+/// narrow(...).contiguous() of a contiguous x: a group's channels, a copy unless there is one sample.
+Tensor group_of(const Tensor& x, std::int64_t groups) {
+  if (x.size(0) != 1) return copied_group_of(x, groups);
+  Shape sizes = x.sizes();
+  sizes[1] /= groups;
+  return make_view(x, sizes, x.strides());
 }
 
 Shape first_of(Shape sizes, int dim, std::int64_t groups) {
@@ -118,7 +124,8 @@ void convolution_nd_backward(Backward& b) {
   const bool depthwise = !channels_last && is_depthwise(x.sizes(), weight.sizes(), groups, flags);
   // An argument of one call with the gradient (_convolution_backward_nogroup_backend), it is evaluated before it.
   const Tensor contiguous_input = !depthwise && !context.behaviours.cudnn && groups == 1 ? dense(x) : Tensor();
-  const Tensor grad = dense(b.grad());
+  const bool by_group = !depthwise && !context.behaviours.cudnn && groups > 1;
+  const Tensor grad = by_group ? b.grad() : dense(b.grad());
   Gradients g;
   const auto sum_bias = [&] {
     if (b.wants(2)) g.bias = sum_but_channels(grad);
@@ -153,8 +160,12 @@ void convolution_nd_backward(Backward& b) {
     const Shape part = first_of(weight.sizes(), 0, groups);
     std::vector<Gradients> parts;
     for (std::int64_t i = 0; i < groups; ++i) {
-      const Tensor its_grad = group_of(grad, groups), its_input = group_of(input, groups);
-      parts.push_back(slow_backward(b, its_input, its_grad, part, flags));
+      // subtensor copies a gradient in the order that it suggests; the kernel wants it contiguous.
+      const bool copies_twice = is_channels_last(grad) && !grad.is_contiguous();
+      const Tensor its_grad = grad.is_contiguous() ? group_of(grad, groups) : copied_group_of(grad, groups);
+      const Tensor its_input = group_of(input, groups);
+      const Tensor ordered_grad = copies_twice ? copied_group_of(grad, groups) : its_grad;
+      parts.push_back(slow_backward(b, its_input, ordered_grad, part, flags));
     }
     if (b.wants(0)) g.input = empty(context, Op::cat, x.sizes(), grad.dtype());
     if (b.wants(1)) g.weight = empty(context, Op::cat, weight.sizes(), grad.dtype());

@@ -275,7 +275,11 @@ struct ZayaRouter {
       const Tensor scaled = mul(router_states, router_states_scale);
       router_hidden_states = add(router_hidden_states, scaled);
     }
-    Tensor router_hidden_states_next = clone(router_hidden_states);
+    Tensor router_hidden_states_next;
+    {
+      const Tensor last = slice(router_hidden_states, 1, 0, router_hidden_states.size(1));
+      router_hidden_states_next = clone(last);
+    }
     Routing routing;
     routing.router_logits = router_mlp(router_hidden_states);
     Tensor router_probs =
