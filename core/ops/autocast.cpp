@@ -14,6 +14,7 @@ Tensor autocast_lower(const Tensor& x) {
   const bool cacheable = x->leaf_requires_grad && !x->grad_fn && !x->base;
   if (!cacheable) return to(x, context.autocast.dtype);
   if (!x->autocast_copy) {
+    const Scoped<bool> grad_mode(context.grad_mode, true);  // so that a copy made without gradients serves with them
     x->autocast_copy = to(x, context.autocast.dtype);
     context.autocast.weights.push_back(x);
   }
