@@ -32,6 +32,8 @@ FOLDERS = {
     "modernbert-decoder": "modernbert_decoder",
     "blenderbot-small": "blenderbot_small",
     "data2vec-text": "data2vec_text",
+    "unispeech": "wav2vec2",
+    "unispeech-sat": "wav2vec2",
     "blip-2": "blip_2",
     "clip_vision_model": "clip",
     "kosmos-2.5": "kosmos2_5",

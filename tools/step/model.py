@@ -43,6 +43,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         "modeling_wav2vec2",
         "modeling_hubert",
         "modeling_wavlm",
+        "modeling_unispeech",
+        "modeling_unispeech_sat",
         "modeling_wav2vec2_bert",
     ):  # torch.Tensor(n) knows no default device
         modeling.torch = types.SimpleNamespace(**{**vars(torch), "Tensor": torch.empty})

@@ -82,6 +82,7 @@ GLM_V = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")
 KIMI_VL = ("kimi_k25", "muse_glimmer")  # their towers merge patches at the end, and positions are the text's own
 FLAT_VL = ("exaone4_5", "lfm3_vl")  # their text has one position a token, too, with Qwen-VL's grids
 WAVEFORMS = ("wav2vec2", "hubert", "wavlm")  # they hear samples, not spectrograms
+WAVEFORMS += ("unispeech", "unispeech-sat")
 GRIDS = (*QWEN_VL, *GLM_V, *KIMI_VL, *FLAT_VL, "paddleocr_vl", "hunyuan_vl")  # images are grids of patches (image_grid_thw)
 
 

@@ -11,9 +11,13 @@ namespace oometer {
 
 namespace {
 
-constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2, &kHubert, &kWavLm};  ///< as kClasses
-constexpr ModelClass kClasses[] = {
-    {"wav2vec2", "Wav2Vec2ForCTC"}, {"hubert", "HubertForCTC"}, {"wavlm", "WavLMForCTC"}};
+constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2, &kHubert, &kWavLm, &kUniSpeech,
+                                                &kUniSpeechSat};  ///< as kClasses
+constexpr ModelClass kClasses[] = {{"wav2vec2", "Wav2Vec2ForCTC"},
+                                   {"hubert", "HubertForCTC"},
+                                   {"wavlm", "WavLMForCTC"},
+                                   {"unispeech", "UniSpeechForCTC"},
+                                   {"unispeech-sat", "UniSpeechSatForCTC"}};
 constexpr const char* kBlocks[] = {"Wav2Vec2EncoderLayer",
                                    "Wav2Vec2EncoderLayerStableLayerNorm",
                                    "Wav2Vec2NoLayerNormConvLayer",
@@ -28,7 +32,17 @@ constexpr const char* kBlocks[] = {"Wav2Vec2EncoderLayer",
                                    "WavLMEncoderLayerStableLayerNorm",
                                    "WavLMNoLayerNormConvLayer",
                                    "WavLMLayerNormConvLayer",
-                                   "WavLMGroupNormConvLayer"};
+                                   "WavLMGroupNormConvLayer",
+                                   "UniSpeechEncoderLayer",
+                                   "UniSpeechEncoderLayerStableLayerNorm",
+                                   "UniSpeechNoLayerNormConvLayer",
+                                   "UniSpeechLayerNormConvLayer",
+                                   "UniSpeechGroupNormConvLayer",
+                                   "UniSpeechSatEncoderLayer",
+                                   "UniSpeechSatEncoderLayerStableLayerNorm",
+                                   "UniSpeechSatNoLayerNormConvLayer",
+                                   "UniSpeechSatLayerNormConvLayer",
+                                   "UniSpeechSatGroupNormConvLayer"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   Wav2Vec2Config c;
@@ -65,12 +79,12 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   c.do_stable_layer_norm = reader.boolean("do_stable_layer_norm", false);
   if (c.names->has_gated_attention) {
     c.num_buckets = reader.integer("num_buckets", c.num_buckets);
-    reader.ignore({"max_bucket_distance", "num_ctc_classes"});
+    reader.ignore({"max_bucket_distance"});
   }
   c.mask_time_prob = reader.number("mask_time_prob", c.mask_time_prob, 0, 1);
   c.mask_time_length = reader.integer("mask_time_length", c.mask_time_length);
   c.mask_time_min_masks = reader.integer("mask_time_min_masks", c.mask_time_min_masks, {0, 1 << 16});
-  c.has_masked_spec_embed = c.mask_time_prob > 0;
+  c.has_masked_spec_embed = c.mask_time_prob > 0 || c.names == &kUniSpeechSat;
   c.masks_states = reader.boolean("apply_spec_augment", true) && c.mask_time_prob > 0;
   if (reader.number("mask_feature_prob", 0, 0, 1) != 0)
     reader.fail_found("mask_feature_prob", "not-modelled", "masks over features are not supported yet: expected 0");
@@ -79,7 +93,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
     reader.fail("layerdrop", "not-modelled",
                 "found layers that are left out at random (0.1 unless the config says another share), which are not "
                 "supported yet: expected 0");
-  const std::string reduction = reader.text("ctc_loss_reduction", c.names == &kWavLm ? "mean" : "sum");
+  const std::string reduction = reader.text("ctc_loss_reduction", c.names == &kWav2Vec2 || is_hubert ? "sum" : "mean");
   c.ctc_mean = reduction == "mean";
   if (reduction != "mean" && reduction != "sum")
     reader.fail_found("ctc_loss_reduction", "not-modelled", "expected sum or mean");
@@ -120,6 +134,9 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
                  "initializer_range",
                  "pad_token_id",
                  "num_feat_extract_layers",
+                 "num_ctc_classes",
+                 "num_clusters",
+                 "replace_prob",
                  "tokenizer_class",
                  "feature_grad_mult",
                  "gradient_checkpointing",

@@ -7,8 +7,9 @@
 #include "config/activation.h"
 #include "models/model.h"
 
-/// transformers 5.23, models/wav2vec2/modeling_wav2vec2.py, and its copies models/hubert/modeling_hubert.py and
-/// models/wavlm/modeling_wavlm.py. Names and order of steps are those files'.
+/// transformers 5.23, models/wav2vec2/modeling_wav2vec2.py, and its copies models/hubert/modeling_hubert.py,
+/// models/wavlm/modeling_wavlm.py, models/unispeech/modeling_unispeech.py and
+/// models/unispeech_sat/modeling_unispeech_sat.py. Names and order of steps are those files'.
 namespace oometer {
 
 class ConfigReader;
@@ -23,7 +24,7 @@ struct Wav2Vec2ClassNames {
   bool counts_by_cumsum;    ///< samples that are no padding, in _get_feature_vector_attention_mask; else by sum
   bool has_gated_attention = false;  ///< GatedAttention
 };
-extern const Wav2Vec2ClassNames kWav2Vec2, kHubert, kWavLm;
+extern const Wav2Vec2ClassNames kWav2Vec2, kHubert, kWavLm, kUniSpeech, kUniSpeechSat;
 
 /// class Wav2Vec2Config, class HubertConfig, class WavLMConfig: the fields that decide memory.
 struct Wav2Vec2Config {
