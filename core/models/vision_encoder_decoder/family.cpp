@@ -158,9 +158,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.hidden_size = 0;  // the config has none
   t.no_split_modules = {};
   t.allow({Feature::quantization, Feature::zero3});
-  for (const Feature feature : {Feature::lengths, Feature::flash_attention_2, Feature::inference, Feature::finetune,
-                                Feature::packing, Feature::generate_options, Feature::flash_attention})
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::flash_attention_2, Feature::inference, Feature::finetune, Feature::packing,
                                 Feature::generate_options, Feature::flash_attention})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
