@@ -329,7 +329,11 @@ class GraniteSpeech final : public LanguageModel {
   Tensor merge(const ModelInputs& inputs, const Tensor& audio_embeds) const {
     const Tensor& input_ids = inputs.input_ids;
     const Tensor is_audio_index = pointwise(Op::eq, {&input_ids}, DType::boolean);
-    const Tensor llm_input_ids = integers(context_, Op::where, input_ids.sizes());
+    Tensor llm_input_ids;
+    {
+      const Tensor zero = integers(context_, Op::empty, {});
+      llm_input_ids = integers(context_, Op::where, input_ids.sizes());
+    }
     const Tensor inputs_embeds = language_model_.embed(llm_input_ids);
     Tensor audio_features = to(audio_embeds, inputs_embeds.dtype());
     const Tensor& input_features_mask = inputs.pixel_attention_mask;
