@@ -27,6 +27,7 @@ export const UNKNOWN: Traits = {
     '/data/images_per_sample',
     '/data/tiles',
     '/data/image_size',
+    '/data/objects_per_image',
     '/data/frames',
     '/data/grid_thw',
     '/data/min_pixels',
