@@ -22,6 +22,23 @@ Tensor diagonal(const Tensor& x) {
   return record.output(empty(x.context(), Op::clone, {x.size(0)}, x.dtype()));
 }
 
+// grad.div(self)
+Tensor log(const Tensor& given) {
+  const Tensor x = autocast_float32(given);
+  return activation_of_input(Op::log, Op::div, x, false);
+}
+
+// Loss.cpp: binary_cross_entropy_with_logits, which autocast runs in float32; backward is (input.sigmoid() - target) *
+// grad, in place.
+Tensor binary_cross_entropy_elements(const Tensor& given, const Tensor& given_target) {
+  const Tensor input = autocast_float32(given), target = autocast_float32(given_target);
+  Record record(Op::log_sigmoid, [](Backward& b) { b.give(0, empty_like(Op::sigmoid, b.saved(0))); }, {&input});
+  record.save(input);
+  record.save(target);
+  const Tensor log_sigmoid = empty_like(Op::log_sigmoid, input);
+  return record.output(empty_like(Op::sub, input));
+}
+
 Tensor l1_loss_elements(const Tensor& given, const Tensor& given_target) {
   const Tensor target = autocast_float32(given_target), input = autocast_float32(given);
   const Tensor difference = sub(input, target);

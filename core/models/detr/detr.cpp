@@ -11,18 +11,18 @@
 
 namespace oometer {
 
-DetrConvEncoder::DetrConvEncoder(const Builder& builder, const DetrConfig& c, const char* frozen_norm)
+DetrConvEncoder::DetrConvEncoder(const Builder& builder, const DetrConfig& c)
     : features(c.features), module(builder.module) {
   Builder its = builder.child("model", c.timm ? "FeatureListNet" : "ResNetBackbone");
   model_module = its.module;
   if (c.timm) {
-    timm.emplace(its, *c.timm, c.num_channels, frozen_norm);
+    timm.emplace(its, *c.timm, c.num_channels, c.classes->frozen_norm);
     timm->freeze();
     return;
   }
   std::vector<Parameter> own;
   its.parameters = &own;
-  model.emplace(its, c.backbone, frozen_norm);
+  model.emplace(its, c.backbone, c.classes->frozen_norm);
   model->freeze(own);
   builder.parameters->insert(builder.parameters->end(), own.begin(), own.end());
 }
@@ -112,204 +112,206 @@ Tensor DetrSinePositionEmbedding::operator()(DType given, const Tensor& mask) {
   return pos;
 }
 
+DetrAttention::DetrAttention(const Builder& builder, const DetrConfig& c, std::int64_t heads,
+                             const ModelOptions& options)
+    : head_dim(c.d_model / heads),
+      attention{.kind = options.attention, .dropout = c.attention_dropout},
+      module(builder.module) {
+  const auto projection = [&](const char* name) {
+    return Linear(builder.child(name, "Linear"), c.d_model, c.d_model, true);
+  };
+  k_proj = projection("k_proj");
+  v_proj = projection("v_proj");
+  q_proj = projection("q_proj");
+  o_proj = projection("o_proj");
+}
+
+AttentionOutputs DetrAttention::operator()(const Tensor& argument, const Tensor& position_embeddings,
+                                           const Tensor& key_value_states, const Tensor& key_positions) const {
+  ModuleCall call(argument.context(), module);
+  const Tensor hidden_states = call.argument(argument);
+  const Tensor query_input = add(hidden_states, position_embeddings),
+               key_input = key_value_states ? add(key_value_states, key_positions) : query_input;
+  AttentionInputs states;
+  states.query = heads_of(q_proj(query_input), head_dim);
+  states.key = heads_of(k_proj(key_input), head_dim);
+  states.value = heads_of(v_proj(key_value_states ? key_value_states : hidden_states), head_dim);
+  AttentionOutputs attended = attention.kind == AttentionKind::eager
+                                  ? eager_in_own_type(attention, states, {})
+                                  : attention_forward(attention, states.query, states.key, states.value, {});
+  attended.output = reshape(attended.output, hidden_states.sizes());
+  attended.output = call.result(o_proj(attended.output));
+  return attended;
+}
+
+DetrMLP::DetrMLP(const Builder& builder, const DetrConfig& c, std::int64_t intermediate_size)
+    : fc1(builder.child("fc1", "Linear"), c.d_model, intermediate_size, true),
+      fc2(builder.child("fc2", "Linear"), intermediate_size, c.d_model, true),
+      activation_fn(c.hidden_act),
+      activation_dropout(c.activation_dropout),
+      dropout_prob(c.dropout),
+      module(builder.module) {}
+
+Tensor DetrMLP::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  Tensor hidden_states = fc1(call.argument(argument));
+  hidden_states = activate(activation_fn, hidden_states);
+  hidden_states = dropout(hidden_states, activation_dropout);
+  hidden_states = fc2(hidden_states);
+  return call.result(dropout(hidden_states, dropout_prob));
+}
+
+DetrLayer::DetrLayer(const Builder& builder, const DetrConfig& c, const ModelOptions& options, bool is_decoder)
+    : self_attn(builder.child("self_attn", c.classes->self_attention), c,
+                is_decoder ? c.decoder_attention_heads : c.encoder_attention_heads, options),
+      self_attn_layer_norm(builder.child("self_attn_layer_norm", "LayerNorm"), c.d_model),
+      dropout_prob(c.dropout),
+      module(builder.module) {
+  if (is_decoder) {
+    encoder_attn.emplace(builder.child("encoder_attn", "DetrCrossAttention"), c, c.decoder_attention_heads, options);
+    encoder_attn_layer_norm = LayerNorm(builder.child("encoder_attn_layer_norm", "LayerNorm"), c.d_model);
+  }
+  mlp.emplace(builder.child("mlp", c.classes->mlp), c, is_decoder ? c.decoder_ffn_dim : c.encoder_ffn_dim);
+  final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), c.d_model);
+}
+
 namespace {
 
-/// DetrSelfAttention, DetrCrossAttention: positions are added to queries and keys.
-struct DetrAttention {
-  DetrAttention(const Builder& builder, const DetrConfig& c, std::int64_t heads, const ModelOptions& options)
-      : head_dim(c.d_model / heads),
-        attention{.kind = options.attention, .dropout = c.attention_dropout},
-        module(builder.module) {
-    const auto projection = [&](const char* name) {
-      return Linear(builder.child(name, "Linear"), c.d_model, c.d_model, true);
-    };
-    k_proj = projection("k_proj");
-    v_proj = projection("v_proj");
-    q_proj = projection("q_proj");
-    o_proj = projection("o_proj");
+/// `torch.isfinite(hidden_states).all()`
+void check_finite(const Tensor& hidden_states) {
+  const NoGrad no_grad(hidden_states.context());
+  Tensor finite;
+  {
+    const Tensor size = empty_like(Op::abs, hidden_states);
+    const Tensor is_finite = empty_like(Op::ne, hidden_states, DType::boolean);
+    const Tensor is_number = empty_like(Op::eq, hidden_states, DType::boolean);
+    finite = empty_like(Op::bitwise_and, hidden_states, DType::boolean);
   }
+  const Tensor result = all(Op::all, finite, {0, 1, 2}, false);
+  finite.reset();
+}
 
-  AttentionOutputs operator()(const Tensor& argument, const Tensor& position_embeddings,
-                              const Tensor& key_value_states = {}, const Tensor& key_positions = {}) const {
-    ModuleCall call(argument.context(), module);
-    const Tensor hidden_states = call.argument(argument);
-    const Tensor query_input = add(hidden_states, position_embeddings),
-                 key_input = key_value_states ? add(key_value_states, key_positions) : query_input;
-    AttentionInputs states;
-    states.query = heads_of(q_proj(query_input), head_dim);
-    states.key = heads_of(k_proj(key_input), head_dim);
-    states.value = heads_of(v_proj(key_value_states ? key_value_states : hidden_states), head_dim);
-    AttentionOutputs attended = attention.kind == AttentionKind::eager
-                                    ? eager_in_own_type(attention, states, {})
-                                    : attention_forward(attention, states.query, states.key, states.value, {});
-    attended.output = reshape(attended.output, hidden_states.sizes());
-    attended.output = call.result(o_proj(attended.output));
-    return attended;
-  }
+}  // namespace
 
-  Linear k_proj, v_proj, q_proj, o_proj;
-  std::int64_t head_dim;
-  AttentionCall attention;
-  ModuleId module;
-};
-
-struct DetrMLP {
-  DetrMLP(const Builder& builder, const DetrConfig& c, std::int64_t intermediate_size)
-      : fc1(builder.child("fc1", "Linear"), c.d_model, intermediate_size, true),
-        fc2(builder.child("fc2", "Linear"), intermediate_size, c.d_model, true),
-        activation_fn(c.hidden_act),
-        activation_dropout(c.activation_dropout),
-        dropout_prob(c.dropout),
-        module(builder.module) {}
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    Tensor hidden_states = fc1(call.argument(argument));
-    hidden_states = activate(activation_fn, hidden_states);
-    hidden_states = dropout(hidden_states, activation_dropout);
-    hidden_states = fc2(hidden_states);
-    return call.result(dropout(hidden_states, dropout_prob));
-  }
-
-  Linear fc1, fc2;
-  Activation activation_fn;
-  double activation_dropout, dropout_prob;
-  ModuleId module;
-};
-
-/// What the decoder's layers read beside the queries.
-struct DetrSources {
-  Tensor spatial_position_embeddings, object_queries_position_embeddings, encoder_hidden_states;
-};
-
-/// DetrEncoderLayer, DetrDecoderLayer: the second has attention to what the encoder gave, too.
-struct DetrLayer {
-  DetrLayer(const Builder& builder, const DetrConfig& c, const ModelOptions& options, bool is_decoder)
-      : self_attn(builder.child("self_attn", "DetrSelfAttention"), c,
-                  is_decoder ? c.decoder_attention_heads : c.encoder_attention_heads, options),
-        self_attn_layer_norm(builder.child("self_attn_layer_norm", "LayerNorm"), c.d_model),
-        dropout_prob(c.dropout),
-        module(builder.module) {
-    if (is_decoder) {
-      encoder_attn.emplace(builder.child("encoder_attn", "DetrCrossAttention"), c, c.decoder_attention_heads, options);
-      encoder_attn_layer_norm = LayerNorm(builder.child("encoder_attn_layer_norm", "LayerNorm"), c.d_model);
-    }
-    mlp.emplace(builder.child("mlp", "DetrMLP"), c, is_decoder ? c.decoder_ffn_dim : c.encoder_ffn_dim);
-    final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), c.d_model);
-  }
-
-  Tensor operator()(const Tensor& hidden_in, const DetrSources& sources) const {
-    const ModuleScope scope(hidden_in.context(), module);
-    Tensor residual = hidden_in;
-    AttentionOutputs attended = self_attn(
-        hidden_in, encoder_attn ? sources.object_queries_position_embeddings : sources.spatial_position_embeddings);
-    Tensor hidden_states = std::move(attended.output);  // the weights stay in `_` until it is bound again
-    const auto add_residual = [&] {
-      hidden_states = dropout(hidden_states, dropout_prob);
-      hidden_states = add(residual, hidden_states);
-    };
-    add_residual();
-    hidden_states = self_attn_layer_norm(hidden_states);
-    if (encoder_attn) {
-      residual = hidden_states;
-      AttentionOutputs crossed = (*encoder_attn)(hidden_states, sources.object_queries_position_embeddings,
-                                                 sources.encoder_hidden_states, sources.spatial_position_embeddings);
-      hidden_states = std::move(crossed.output);
-      attended.weights = std::move(crossed.weights);
-      add_residual();
-      hidden_states = encoder_attn_layer_norm(hidden_states);
-    }
-    residual = hidden_states;
-    hidden_states = (*mlp)(hidden_states);
+Tensor DetrLayer::operator()(const Tensor& hidden_in, const DetrSources& sources) const {
+  const ModuleScope scope(hidden_in.context(), module);
+  Tensor residual = hidden_in;
+  AttentionOutputs attended = self_attn(
+      hidden_in, encoder_attn ? sources.object_queries_position_embeddings : sources.spatial_position_embeddings);
+  Tensor hidden_states = std::move(attended.output);  // the weights stay in `_` until it is bound again
+  const auto add_residual = [&] {
+    hidden_states = dropout(hidden_states, dropout_prob);
     hidden_states = add(residual, hidden_states);
-    hidden_states = final_layer_norm(hidden_states);
-    if (!encoder_attn && hidden_states.context().training) check_finite(hidden_states);
-    return hidden_states;
+  };
+  add_residual();
+  hidden_states = self_attn_layer_norm(hidden_states);
+  if (encoder_attn) {
+    residual = hidden_states;
+    AttentionOutputs crossed = (*encoder_attn)(hidden_states, sources.object_queries_position_embeddings,
+                                               sources.encoder_hidden_states, sources.spatial_position_embeddings);
+    hidden_states = std::move(crossed.output);
+    attended.weights = std::move(crossed.weights);
+    add_residual();
+    hidden_states = encoder_attn_layer_norm(hidden_states);
   }
+  residual = hidden_states;
+  hidden_states = (*mlp)(hidden_states);
+  hidden_states = add(residual, hidden_states);
+  hidden_states = final_layer_norm(hidden_states);
+  if (!encoder_attn && hidden_states.context().training) check_finite(hidden_states);
+  return hidden_states;
+}
 
-  /// `torch.isfinite(hidden_states).all()`
-  static void check_finite(const Tensor& hidden_states) {
-    const NoGrad no_grad(hidden_states.context());
-    Tensor finite;
-    {
-      const Tensor size = empty_like(Op::abs, hidden_states);
-      const Tensor is_finite = empty_like(Op::ne, hidden_states, DType::boolean);
-      const Tensor is_number = empty_like(Op::eq, hidden_states, DType::boolean);
-      finite = empty_like(Op::bitwise_and, hidden_states, DType::boolean);
-    }
-    const Tensor result = all(Op::all, finite, {0, 1, 2}, false);
-    finite.reset();
+DetrStack::DetrStack(const Builder& builder, const DetrConfig& c, const ModelOptions& options, bool is_decoder)
+    : blocks(builder), checkpointing(options.checkpointing), module(builder.module) {
+  const std::int64_t count = is_decoder ? c.decoder_layers : c.encoder_layers;
+  layers.reserve(static_cast<std::size_t>(count));
+  for (std::int32_t i = 0; i < count; ++i) {
+    layers.emplace_back(builder.child("layers", is_decoder ? c.classes->decoder_layer : c.classes->encoder_layer, i), c,
+                        options, is_decoder);
+    blocks.add_block(builder);
   }
+  if (is_decoder) blocks.first_block = static_cast<std::size_t>(c.encoder_layers);
+  if (is_decoder) layernorm = LayerNorm(builder.child("layernorm", "LayerNorm"), c.d_model);
+}
 
-  DetrAttention self_attn;
-  LayerNorm self_attn_layer_norm;
-  std::optional<DetrAttention> encoder_attn;
-  LayerNorm encoder_attn_layer_norm;
-  std::optional<DetrMLP> mlp;
-  LayerNorm final_layer_norm;
-  double dropout_prob;
-  ModuleId module;
-};
+Tensor DetrStack::run(std::size_t begin, std::size_t end, Tensor hidden_states, const DetrSources& sources) const {
+  const auto block = [&](std::size_t i) -> BlockStack::Forward {
+    return [&layer = layers[i], sources](const Tensor& hidden) { return layer(hidden, sources); };
+  };
+  return blocks.run(begin, end, std::move(hidden_states), checkpointing, block);
+}
 
-/// DetrEncoder, DetrDecoder
-struct DetrStack {
-  DetrStack(const Builder& builder, const DetrConfig& c, const ModelOptions& options, bool is_decoder)
-      : blocks(builder), checkpointing(options.checkpointing), module(builder.module) {
-    const std::int64_t count = is_decoder ? c.decoder_layers : c.encoder_layers;
-    layers.reserve(static_cast<std::size_t>(count));
-    for (std::int32_t i = 0; i < count; ++i) {
-      layers.emplace_back(builder.child("layers", is_decoder ? "DetrDecoderLayer" : "DetrEncoderLayer", i), c, options,
-                          is_decoder);
-      blocks.add_block(builder);
-    }
-    if (is_decoder) blocks.first_block = static_cast<std::size_t>(c.encoder_layers);
-    if (is_decoder) layernorm = LayerNorm(builder.child("layernorm", "LayerNorm"), c.d_model);
+void DetrEncoded::let_go() {
+  pixel_mask.reset();
+  vision_features.clear();
+  for (Tensor* local : {&projected_feature_map, &flattened_features, &sources.spatial_position_embeddings,
+                        &flattened_mask, &sources.encoder_hidden_states, &sources.object_queries_position_embeddings})
+    local->reset();
+}
+
+DetrBase::DetrBase(Context& context, const DetrConfig& c, const DataConfig& data, const ModelOptions& options)
+    : ImageModel(context, c, data, options),
+      own_(c),
+      masked_(masked_by(options.attention)),
+      model_builder_(c.detects ? root_.child("model", c.classes->model) : root_),
+      backbone_(model_builder_.child("backbone", c.classes->conv_encoder), c),
+      position_embedding_(model_builder_.child("position_embedding", c.classes->position_embedding), c.d_model / 2),
+      query_position_embeddings_(model_builder_.child("query_position_embeddings", "Embedding"), c.num_queries,
+                                 c.d_model),
+      input_projection_(model_builder_.child("input_projection", "Conv2d"),
+                        c.backbone.hidden_sizes[c.features.back() - 1], c.d_model, {}),
+      encoder_(model_builder_.child("encoder", c.classes->encoder), c, options, false) {
+  if (options.checkpointing.mode == CheckpointMode::reentrant)
+    context.refusal = Error{"not-modelled", "/training/activation_checkpointing",
+                            "reentrant checkpoints of layers that read several tensors with gradients are not "
+                            "supported yet with " +
+                                std::string(c.class_name) + ": expected non-reentrant"};
+}
+
+ModelInputs DetrBase::make_inputs(bool with_labels) {
+  ModelInputs batch = ImageModel::make_inputs(with_labels);
+  if (with_labels && own_.detects) batch.others = make_detection_labels(context_, data_);
+  return batch;
+}
+
+void DetrBase::encode_images(const Tensor& pixel_values, DetrEncoded& result) {
+  const std::int64_t batch = pixel_values.size(0);
+  result.pixel_mask = empty(context_, Op::fill, {batch, pixel_values.size(2), pixel_values.size(3)}, DType::float32);
+  result.vision_features = backbone_(pixel_values, result.pixel_mask);
+  const auto& [feature_map, mask] = result.vision_features.back();
+  result.projected_feature_map = input_projection_(feature_map);
+  const std::int64_t places =
+      checked_product(result.projected_feature_map.size(2), result.projected_feature_map.size(3));
+  const auto flattened = [&](const Tensor& images) {
+    return transpose(reshape(images, {batch, own_.d_model, places}), 1, 2);
+  };
+  result.flattened_features = flattened(result.projected_feature_map);
+  DetrSources& sources = result.sources;
+  sources.spatial_position_embeddings = flattened(position_embedding_(pixel_values.dtype(), mask));
+  result.flattened_mask = reshape(mask, {batch, places});
+  {  // DetrEncoder.forward
+    ModuleCall call(context_, encoder_.module);
+    const Tensor inputs_embeds = call.keyword(result.flattened_features);
+    Tensor hidden_states = dropout(inputs_embeds, own_.dropout);
+    create_bidirectional_mask(inputs_embeds, {{}, result.flattened_mask}, masked_);
+    sources.encoder_hidden_states =
+        call.result(encoder_.run(0, encoder_.layers.size(), std::move(hidden_states), sources));
   }
+  sources.object_queries_position_embeddings = repeat(unsqueeze(query_position_embeddings_.weight, 0), {batch, 1, 1});
+}
 
-  Tensor run(std::size_t begin, std::size_t end, Tensor hidden_states, const DetrSources& sources) const {
-    const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers[i], sources](const Tensor& hidden) { return layer(hidden, sources); };
-    };
-    return blocks.run(begin, end, std::move(hidden_states), checkpointing, block);
-  }
+namespace {
 
-  std::vector<DetrLayer> layers;
-  BlockStack blocks;
-  CheckpointingConfig checkpointing;
-  LayerNorm layernorm;
-  ModuleId module;
-};
-
-class Detr : public ImageModel {
+class Detr : public DetrBase {
  public:
   Detr(Context& context, const DetrConfig& c, const DataConfig& data, const ModelOptions& options)
-      : ImageModel(context, c, data, options),
-        own_(c),
-        masked_(masked_by(options.attention)),
-        model_builder_(c.detects ? root_.child("model", "DetrModel") : root_),
-        backbone_(model_builder_.child("backbone", "DetrConvEncoder"), c, "DetrFrozenBatchNorm2d"),
-        position_embedding_(model_builder_.child("position_embedding", "DetrSinePositionEmbedding"), c.d_model / 2),
-        query_position_embeddings_(model_builder_.child("query_position_embeddings", "Embedding"), c.num_queries,
-                                   c.d_model),
-        input_projection_(model_builder_.child("input_projection", "Conv2d"),
-                          c.backbone.hidden_sizes[c.features.back() - 1], c.d_model, {}),
-        encoder_(model_builder_.child("encoder", "DetrEncoder"), c, options, false),
-        decoder_(model_builder_.child("decoder", "DetrDecoder"), c, options, true) {
-    if (options.checkpointing.mode == CheckpointMode::reentrant)
-      context.refusal = Error{"not-modelled", "/training/activation_checkpointing",
-                              "reentrant checkpoints of layers that read several tensors with gradients are not "
-                              "supported yet with " +
-                                  std::string(c.class_name) + ": expected non-reentrant"};
+      : DetrBase(context, c, data, options),
+        decoder_(model_builder_.child("decoder", c.classes->decoder), c, options, true) {
     if (!c.detects) return;
     class_labels_classifier_ =
         Linear(root_.child("class_labels_classifier", "Linear"), c.d_model, c.num_labels + 1, true);
-    bbox_predictor_ = DetectionHead(root_.child("bbox_predictor", "DetrMLPPredictionHead"), c.d_model, c.d_model, 4, 3);
-  }
-
-  ModelInputs make_inputs(bool with_labels) override {
-    ModelInputs batch = ImageModel::make_inputs(with_labels);
-    if (with_labels && own_.detects) batch.others = make_detection_labels(context_, data_);
-    return batch;
+    bbox_predictor_ = DetectionHead(root_.child("bbox_predictor", c.classes->head), c.d_model, c.d_model, 4, 3);
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
@@ -350,40 +352,18 @@ class Detr : public ImageModel {
   Hidden model_forward(const Tensor& argument) {
     ModuleCall call(context_, model_builder_.module);
     const Tensor pixel_values = call.argument(argument);
-    const std::int64_t batch = pixel_values.size(0);
-    const Tensor pixel_mask =
-        empty(context_, Op::fill, {batch, pixel_values.size(2), pixel_values.size(3)}, DType::float32);
-    const List<DetrFeatures> vision_features = backbone_(pixel_values, pixel_mask);
-    const auto& [feature_map, mask] = vision_features.back();
-    const Tensor projected_feature_map = input_projection_(feature_map);
-    const std::int64_t places = checked_product(projected_feature_map.size(2), projected_feature_map.size(3));
-    const auto flattened = [&](const Tensor& images) {
-      return transpose(reshape(images, {batch, own_.d_model, places}), 1, 2);
-    };
-    const Tensor flattened_features = flattened(projected_feature_map);
-    DetrSources sources;
-    sources.spatial_position_embeddings = flattened(position_embedding_(pixel_values.dtype(), mask));
-    const Tensor flattened_mask = reshape(mask, {batch, places});
-    Hidden result;
-    result.encoder_last = encode(flattened_features, flattened_mask, sources);
-    sources.object_queries_position_embeddings = repeat(unsqueeze(query_position_embeddings_.weight, 0), {batch, 1, 1});
-    sources.encoder_hidden_states = result.encoder_last;
+    DetrEncoded encoded;
+    encode_images(pixel_values, encoded);
     const Tensor queries = [&] {
       const NoGrad no_grad(context_);
-      return empty_like(Op::zeros_like, sources.object_queries_position_embeddings);
+      return empty_like(Op::zeros_like, encoded.sources.object_queries_position_embeddings);
     }();
-    decode(queries, flattened_mask, sources, result);
+    Hidden result;
+    result.encoder_last = encoded.sources.encoder_hidden_states;
+    decode(queries, encoded.flattened_mask, encoded.sources, result);
+    encoded.let_go();
     result.last = call.result(result.last);
     return result;
-  }
-
-  // DetrEncoder.forward
-  Tensor encode(const Tensor& argument, const Tensor& attention_mask, const DetrSources& sources) const {
-    ModuleCall call(context_, encoder_.module);
-    const Tensor inputs_embeds = call.keyword(argument);
-    Tensor hidden_states = dropout(inputs_embeds, own_.dropout);
-    create_bidirectional_mask(inputs_embeds, {{}, attention_mask}, masked_);
-    return call.result(encoder_.run(0, encoder_.layers.size(), std::move(hidden_states), sources));
   }
 
   // DetrDecoder.forward
@@ -405,14 +385,7 @@ class Detr : public ImageModel {
     result.last = call.result(hidden_states);
   }
 
-  DetrConfig own_;
-  MaskedBy masked_;
-  Builder model_builder_;
-  DetrConvEncoder backbone_;
-  DetrSinePositionEmbedding position_embedding_;
-  Embedding query_position_embeddings_;
-  AnyConv2d input_projection_;
-  DetrStack encoder_, decoder_;
+  DetrStack decoder_;
   Linear class_labels_classifier_;
   DetectionHead bbox_predictor_;
 };

@@ -13,7 +13,7 @@ namespace oometer {
 namespace {
 
 constexpr ModelClass kClasses[] = {{"detr", "DetrForObjectDetection"}, {"detr", "DetrModel"}};
-constexpr const char* kBlocks[] = {"DetrConvEncoder", "DetrEncoderLayer", "DetrDecoderLayer"};
+constexpr const char* kBlocks[] = {kDetr.conv_encoder, kDetr.encoder_layer, kDetr.decoder_layer};
 
 void read_backbone(ConfigReader& reader, DetrConfig& c) {
   const bool has_own = reader.has("backbone_config");
@@ -60,14 +60,17 @@ void read_backbone(ConfigReader& reader, DetrConfig& c) {
     reader.fail_found("num_channels", "inconsistent", "expected as many as the backbone takes");
 }
 
-FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+}  // namespace
+
+DetrConfig read_detr(ConfigReader& reader, const ModelClass& of, bool detects, const DetrClassNames& classes) {
   DetrConfig c;
+  c.classes = &classes;
   c.class_name = of.class_name;
-  c.detects = &of == &kClasses[0];
+  c.detects = detects;
   c.num_labels = read_num_labels(reader);
   c.num_channels = reader.integer("num_channels", c.num_channels);
   c.hidden_act = reader.activation("activation_function", Activation::relu);
-  c.num_queries = reader.integer("num_queries", c.num_queries, {1, 1 << 16});
+  c.num_queries = reader.integer("num_queries", &classes == &kDetr ? 100 : 300, {1, 1 << 16});
   c.d_model = reader.integer("d_model", c.d_model, {4, 1 << 16});
   const auto read_half = [&](const char* layers, const char* width, const char* heads, std::int64_t& count,
                              std::int64_t& dim, std::int64_t& number) {
@@ -98,19 +101,13 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   return c;
 }
 
-std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
-                             const ModelOptions& options) {
-  return build_detr(context, config.as<DetrConfig>(), data, options);
-}
-
-ModelTraits traits(const FamilyConfig& config) {
-  const auto& c = config.as<DetrConfig>();
+ModelTraits detr_traits(const DetrConfig& c) {
   ModelTraits t = vit_traits(c);
   t.image_size = 0;  // any
   t.hidden_size = c.d_model;
   t.tower = c.detects ? "model.backbone" : "backbone";
   t.convolutions = c.backbone.convolutions() + 1;
-  t.no_split_modules = {kBlocks[0], kBlocks[1], kBlocks[2]};
+  t.no_split_modules = {c.classes->conv_encoder, c.classes->encoder_layer, c.classes->decoder_layer};
   if (c.detects)
     set_detection_traits(t);
   else
@@ -123,8 +120,7 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
-  const auto& c = config.as<DetrConfig>();
+double largest_tensor_of_detr(const DetrConfig& c, const DataConfig& data) {
   const std::int64_t images = std::max<std::int64_t>(data.images(), 1);
   std::int64_t height = data.image_height, width = data.image_width;
   double largest = largest_tensor_of_resnet(c.backbone, images, height, width);
@@ -141,6 +137,23 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
                 bytes_of({c.decoder_layers, images, c.num_queries, std::max(c.d_model, c.num_labels + 1)}),
                 bytes_of({c.d_model, std::max(c.backbone.hidden_sizes[c.features.back() - 1], c.num_labels + 1)})});
   return c.detects ? std::max(largest, largest_tensor_of_detection(data, c.num_queries, c.num_labels)) : largest;
+}
+
+namespace {
+
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  return read_detr(reader, of, &of == &kClasses[0], kDetr);
+}
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_detr(context, config.as<DetrConfig>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) { return detr_traits(config.as<DetrConfig>()); }
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  return largest_tensor_of_detr(config.as<DetrConfig>(), data);
 }
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {

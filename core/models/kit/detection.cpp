@@ -162,22 +162,71 @@ Tensor joined_matches(const TensorList& labels, std::size_t offset, std::int64_t
   return cat(parts, 0);
 }
 
+/// `-(x + 1e-8).log()`
+Tensor negative_log(const Tensor& x) {
+  Tensor shifted = add_scalar(x);
+  Tensor logarithm = log(shifted);
+  shifted.reset();
+  return neg(logarithm);
+}
+
+/// `weight * x**gamma * -(other + 1e-8).log()`; null `other`: 1 - x, made where it is asked for.
+Tensor focal_cost(Tensor x, const Tensor& other) {
+  Tensor scaled = pow(x, 2);
+  x.reset();
+  scaled = mul_scalar(scaled);
+  const Tensor cost = negative_log(other);
+  return mul(scaled, cost);
+}
+
+/// DeformableDetrHungarianMatcher: pos_cost_class[:, target_ids] - neg_cost_class[:, target_ids]
+Tensor focal_class_cost(const Tensor& out_prob, const Tensor& target_ids, Tensor& neg_cost_class,
+                        Tensor& pos_cost_class) {
+  {
+    Tensor power = pow(out_prob, 2);
+    Tensor scaled = mul_scalar(power);
+    power.reset();
+    const Tensor cost = [&] {
+      Tensor rest = neg(out_prob);  // 1 - out_prob
+      Tensor shifted = add_scalar(rest);
+      rest.reset();
+      Tensor logarithm = log(shifted);
+      shifted.reset();
+      return neg(logarithm);
+    }();
+    neg_cost_class = mul(scaled, cost);
+    scaled.reset();
+  }
+  pos_cost_class = focal_cost(neg(out_prob), out_prob);
+  Tensor positive = index(pos_cost_class, 1, target_ids), negative = index(neg_cost_class, 1, target_ids);
+  Tensor result = sub(positive, negative);
+  let_go({&positive, &negative});
+  return result;
+}
+
 // HungarianMatcher.forward. What it finds is in host memory.
-void match(const Predictions& outputs, const TensorList& targets) {
+void match(const Predictions& outputs, const TensorList& targets, ClassLoss class_loss) {
   const NoGrad no_grad(outputs.logits.context());
   const std::int64_t queries = checked_product(outputs.logits.size(0), outputs.logits.size(1));
-  Tensor out_prob = softmax(reshape(outputs.logits, {queries, outputs.logits.size(2)}),
-                            outputs.logits.context().autocast.enabled ? DType::float32 : outputs.logits.dtype());
+  const bool focal = class_loss == ClassLoss::focal;
+  const Tensor flat = reshape(outputs.logits, {queries, outputs.logits.size(2)});
+  Tensor out_prob =
+      focal ? sigmoid(flat) : softmax(flat, flat.context().autocast.enabled ? DType::float32 : flat.dtype());
   Tensor out_bbox = reshape(outputs.boxes, {queries, 4});
   Tensor target_ids = joined(targets, 0);
   Tensor target_bbox = joined(targets, 1);
-  Tensor class_cost = index(out_prob, 1, target_ids);
-  class_cost = neg(class_cost);
+  Tensor neg_cost_class, pos_cost_class, class_cost;
+  if (focal) {
+    class_cost = focal_class_cost(out_prob, target_ids, neg_cost_class, pos_cost_class);
+  } else {
+    class_cost = index(out_prob, 1, target_ids);
+    class_cost = neg(class_cost);
+  }
   Tensor bbox_cost = cdist(out_bbox, target_bbox);
   Tensor giou_cost = [&] {
-    const Tensor corners = center_to_corners_format(out_bbox);
-    const Tensor target_corners = center_to_corners_format(target_bbox);
-    return generalized_box_iou(corners, target_corners);
+    Tensor corners = center_to_corners_format(out_bbox);
+    Tensor target_corners = center_to_corners_format(target_bbox);
+    return generalized_box_iou(std::move(corners), std::move(target_corners));
   }();
   giou_cost = neg(giou_cost);
   Tensor cost_matrix = [&] {
@@ -192,7 +241,8 @@ void match(const Predictions& outputs, const TensorList& targets) {
   }();
   cost_matrix = empty_like(Op::where, cost_matrix);  // nan_to_num
   cost_matrix.reset();                               // on the host from now on
-  let_go({&out_prob, &out_bbox, &target_ids, &target_bbox, &class_cost, &bbox_cost, &giou_cost});
+  let_go({&out_prob, &out_bbox, &target_ids, &target_bbox, &neg_cost_class, &pos_cost_class, &class_cost, &bbox_cost,
+          &giou_cost});
 }
 
 // ImageLoss.forward, before the losses
@@ -204,12 +254,64 @@ void average_boxes(Context& context) {
   quotient.reset();
 }
 
+/// DeformableDetrImageLoss.loss_labels, behind its target_classes: sigmoid_focal_loss(...) * num_queries
+Tensor focal_loss_labels(const Tensor& inputs) {
+  Context& context = inputs.context();
+  const std::int64_t classes = inputs.size(2);
+  const Tensor onehot = empty(context, Op::zeros, {inputs.size(0), inputs.size(1), classes + 1}, inputs.dtype()),
+               targets = slice(onehot, 2, 0, classes);
+  Tensor loss;
+  {
+    const Tensor prob = sigmoid(inputs);
+    const Tensor ce_loss = binary_cross_entropy_elements(inputs, targets);
+    Tensor p_t;
+    {
+      Tensor hits = mul(prob, targets);
+      Tensor misses;
+      {
+        const Tensor rest = neg(prob);  // 1 - prob
+        Tensor others = neg(targets);
+        misses = mul(rest, others);
+      }
+      p_t = add(hits, misses);
+      let_go({&hits, &misses});
+    }
+    {
+      Tensor rest = neg(p_t);
+      const Tensor factor = pow(rest, 2);
+      rest.reset();
+      loss = mul(ce_loss, factor);
+    }
+    Tensor alpha_t;
+    {
+      Tensor positive = mul_scalar(targets);
+      Tensor others = neg(targets);
+      Tensor negative = mul_scalar(others);
+      others.reset();
+      alpha_t = add(positive, negative);
+      let_go({&positive, &negative});
+    }
+    loss = mul(alpha_t, loss);
+    {
+      Tensor average = mean(loss, 1, false);
+      Tensor sum = sum_all(average);
+      average.reset();
+      const Tensor quotient = div_scalar(sum);
+      sum.reset();
+      let_go({&p_t});
+      loss = quotient;
+    }
+  }
+  return mul_scalar(loss);
+}
+
 Tensor loss_labels(const Predictions& outputs, const TensorList& targets, const Tensor& empty_weight) {
   const std::int64_t num_queries = outputs.logits.size(1);
   const Tensor target_classes_o = joined_matches(targets, 0, num_queries);
   const Tensor target_classes =
       empty(outputs.logits.context(), Op::fill, {outputs.logits.size(0), num_queries}, DType::int64);
   index_put_from_host(target_classes, target_classes_o);
+  if (!empty_weight) return focal_loss_labels(outputs.logits);
   return weighted_cross_entropy(transpose(outputs.logits, 1, 2), target_classes, empty_weight);
 }
 
@@ -223,9 +325,9 @@ void loss_boxes(const Predictions& outputs, const TensorList& targets, TensorLis
     losses.push_back(div_scalar(sum));
   }
   Tensor loss_giou = [&] {
-    const Tensor corners = center_to_corners_format(source_boxes);
-    const Tensor target_corners = center_to_corners_format(target_boxes);
-    const Tensor giou = generalized_box_iou(corners, target_corners);
+    Tensor corners = center_to_corners_format(source_boxes);
+    Tensor target_corners = center_to_corners_format(target_boxes);
+    const Tensor giou = generalized_box_iou(std::move(corners), std::move(target_corners));
     return diagonal(giou);
   }();
   loss_giou = neg(loss_giou);  // 1 - it
@@ -236,7 +338,7 @@ void loss_boxes(const Predictions& outputs, const TensorList& targets, TensorLis
   let_go({&source_boxes, &target_boxes, &loss_bbox, &loss_giou});
 }
 
-Tensor loss_cardinality(const Predictions& outputs) {
+Tensor loss_cardinality(const Predictions& outputs, bool focal) {
   const Tensor& logits = outputs.logits;
   Context& context = logits.context();
   const NoGrad no_grad(context);
@@ -244,8 +346,16 @@ Tensor loss_cardinality(const Predictions& outputs) {
   Tensor target_lengths = numbers(Op::to_copy, DType::int64);
   Tensor card_pred;
   {
-    Tensor classes = empty(context, Op::argmax, {logits.size(0), logits.size(1)}, DType::int64);
-    const Tensor is_object = pointwise(Op::ne, {&classes}, DType::boolean);
+    Tensor classes;
+    if (focal) {
+      Tensor scores = sigmoid(logits);
+      TensorList largest = max(scores, 2, false);
+      scores.reset();
+      classes = largest[0];
+    } else {
+      classes = empty(context, Op::argmax, {logits.size(0), logits.size(1)}, DType::int64);
+    }
+    const Tensor is_object = pointwise(focal ? Op::gt : Op::ne, {&classes}, DType::boolean);
     classes.reset();
     card_pred = sum(is_object, std::vector<int>{1}, false);
   }
@@ -265,12 +375,12 @@ Tensor loss_cardinality(const Predictions& outputs) {
   return card_err;
 }
 
-/// Those of one layer: loss_ce, loss_bbox, loss_giou, cardinality_error.
+/// `empty_weight`: null for a focal loss. Those of one layer: loss_ce, loss_bbox, loss_giou, cardinality_error.
 TensorList losses_of(const Predictions& outputs, const TensorList& targets, const Tensor& empty_weight) {
   TensorList losses;
   losses.push_back(loss_labels(outputs, targets, empty_weight));
   loss_boxes(outputs, targets, losses);
-  losses.push_back(loss_cardinality(outputs));
+  losses.push_back(loss_cardinality(outputs, !empty_weight));
   return losses;
 }
 
@@ -289,7 +399,7 @@ Tensor center_to_corners_format(const Tensor& boxes) {
   return stack(corners, 1);
 }
 
-Tensor generalized_box_iou(const Tensor& boxes1, const Tensor& boxes2) {
+Tensor generalized_box_iou(Tensor boxes1, Tensor boxes2) {
   check_boxes(boxes1);
   check_boxes(boxes2);
   Tensor union_;
@@ -303,14 +413,16 @@ Tensor generalized_box_iou(const Tensor& boxes1, const Tensor& boxes2) {
     }();
     result = sub(iou, ratio);
   }
-  let_go({&iou, &union_, &hull.top_left, &hull.bottom_right, &hull.width_height, &hull.area});
+  let_go({&boxes1, &boxes2, &iou, &union_, &hull.top_left, &hull.bottom_right, &hull.width_height, &hull.area});
   return result;
 }
 
 DetectionLoss object_detection_loss(const Predictions& last, const TensorList& labels, std::int64_t num_labels,
-                                    const Predictions& intermediate) {
+                                    const Predictions& intermediate, ClassLoss class_loss) {
   Context& context = last.logits.context();
-  const Tensor empty_weight = empty(context, Op::to_copy, {num_labels + 1}, DType::float32);
+  Tensor empty_weight;
+  if (class_loss == ClassLoss::cross_entropy)
+    empty_weight = empty(context, Op::to_copy, {num_labels + 1}, DType::float32);
   DetectionLoss result;
   TensorList logits, boxes;
   if (intermediate.logits) {
@@ -318,12 +430,12 @@ DetectionLoss object_detection_loss(const Predictions& last, const TensorList& l
     logits = layers_of(intermediate.logits);
     boxes = layers_of(intermediate.boxes);
   }
-  match(last, labels);
+  match(last, labels, class_loss);
   average_boxes(context);
   result.loss_dict = losses_of(last, labels, empty_weight);
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const Predictions outputs{logits[i], boxes[i]};
-    match(outputs, labels);
+    match(outputs, labels, class_loss);
     for (Tensor& loss : losses_of(outputs, labels, empty_weight)) result.loss_dict.push_back(loss);
   }
   for (std::size_t i = 0; i < result.loss_dict.size(); ++i) {

@@ -54,12 +54,17 @@ struct DetectionLoss {
 
 /// Bounding boxes, as image_transforms.py and the loss have them.
 Tensor center_to_corners_format(const Tensor& boxes);
-/// Of each of the first boxes with each of the second.
-Tensor generalized_box_iou(const Tensor& boxes1, const Tensor& boxes2);
+/// Of each of the first boxes with each of the second; no one else holds either.
+Tensor generalized_box_iou(Tensor boxes1, Tensor boxes2);
+
+/// How classes are scored: ForObjectDetectionLoss has a softmax with a class for no object, and
+/// DeformableDetrForObjectDetectionLoss a sigmoid focal loss.
+enum class ClassLoss : std::uint8_t { cross_entropy, focal };
 
 /// ForObjectDetectionLoss. `intermediate`: those of the decoder's layers, stacked, where there is an auxiliary loss;
 /// null: there is none.
 DetectionLoss object_detection_loss(const Predictions& last, const TensorList& labels, std::int64_t num_labels,
-                                    const Predictions& intermediate = {});
+                                    const Predictions& intermediate = {},
+                                    ClassLoss class_loss = ClassLoss::cross_entropy);
 
 }  // namespace oometer

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "../process.h"
 #include "ops/host_index.h"
 #include "ops/ops.h"
-#include "process.h"
 
 namespace oometer {
 namespace {
