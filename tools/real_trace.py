@@ -25,7 +25,7 @@ from step.job import spec_of
 from step.model import build_model
 from step.optimizer import make_optimizer
 from step.spec import Spec
-from step.training import attention_choice, make_scaler, train_step
+from step.training import attention_choice, averaged_model, make_scaler, train_step
 
 FACTORIES = {
     "empty",
@@ -321,6 +321,7 @@ def run(
             optimizer = None
             if "inference" not in spec:
                 optimizer = make_optimizer(spec, [p for p in model.parameters() if p.requires_grad], model)
+            averaged = None if "inference" in spec else averaged_model(spec, model)
             scaler = make_scaler(spec, believe=True)
             batch = make_inputs(spec)
         tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
@@ -337,7 +338,7 @@ def run(
             gc.collect()
             gc.disable()
             with around or contextlib.nullcontext():
-                train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name), scaler)
+                train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name), scaler, averaged)
             gc.enable()
     finish(peaks, peaks_file, out and (out, profile, modules, named))
     del keep

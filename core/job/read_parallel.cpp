@@ -430,6 +430,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.quantization && deepspeed)
     reader.fail_found("strategy", "not-modelled",
                       "quantized weights under it are not supported yet; expected none, ddp, fsdp1 or fsdp2");
+  if (job.training.ema && config.strategy != Strategy::none)
+    reader.fail_found("strategy", "not-modelled",
+                      "training.ema on several GPUs is not supported yet; expected none, or no ema");
   if (job.training.cut_cross_entropy && fsdp)
     reader.fail_found("strategy", "not-modelled",
                       "training.cut_cross_entropy under it is not supported yet; expected none, ddp or deepspeed");

@@ -684,7 +684,7 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
 
 /// What a trainer is not modelled with yet.
 [[gnu::noinline]] void check_loop(ConfigReader& reader, const TrainingConfig& training) {
-  for (const char* key : {"keep_outputs", "use_cache", "save_on_cpu", "chunked_cross_entropy", "loss"})
+  for (const char* key : {"keep_outputs", "ema", "use_cache", "save_on_cpu", "chunked_cross_entropy", "loss"})
     if (reader.has(key) && reader.find(key) && *reader.find(key) != false && *reader.find(key) != "none")
       reader.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
   if (training.loop.is_trl() && !training.peft.empty() && training.peft.front().method->is_prompt_learning())

@@ -225,6 +225,8 @@ struct TrainingConfig {
   /// The loop's own name for what the model returned (`outputs = model(**batch)`) lives until the step is over, and its
   /// logits with it, as in most loops written by hand; HF Trainer keeps the loss only.
   bool keep_outputs = false;
+  /// The loop averages the weights in a copy of the model (EMA): torch.optim.swa_utils.AveragedModel, on the device.
+  bool ema = false;
   bool use_cache = false;          ///< the model is called with use_cache: its outputs hold a DynamicCache
   std::optional<LoraConfig> lora;  ///< at most one of these three; none: the weights themselves train
   std::optional<Ia3Config> ia3;

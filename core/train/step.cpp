@@ -59,6 +59,40 @@ void TrainingStrategy::initialize() {
     const bool decays = groups == 1 || group.front().decays;
     optimizer_->add_group(std::move(group), decays);
   }
+  if (training_.ema) average_model();
+}
+
+void TrainingStrategy::average_model() {
+  if (training_.quantization) {
+    model_.refusal = Error{"not-modelled", "/training/ema",
+                           "an average of quantized weights is not supported yet: leave one of them out"};
+    return;
+  }
+  struct Place {
+    ModuleId module;
+    const Tensor* tensor;
+    Role role;
+  };
+  std::vector<Place> places;  // of a module its parameters, then its buffers, then its children
+  for (const Parameter& parameter : model_.parameters)
+    places.push_back({parameter.module, &parameter.tensor, Role::parameter});
+  for (const Buffer& buffer : model_.buffers) places.push_back({buffer.module, &buffer.tensor, Role::buffer});
+  std::stable_sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.module < b.module; });
+  for (const Place& place : places) {
+    const ModuleScope scope(context_, place.module);
+    averaged_.push_back(empty_like(Op::clone, *place.tensor));
+    context_.set_role(averaged_.back(), place.role, place.module);
+  }
+}
+
+void TrainingStrategy::update_averaged() {
+  if (averaged_.empty() || n_averaged_++ == 0) return;  // the first time all is copied
+  std::vector<DType> dtypes;
+  for (const Parameter& parameter : model_.parameters)
+    if (std::find(dtypes.begin(), dtypes.end(), parameter.tensor.dtype()) == dtypes.end())
+      dtypes.push_back(parameter.tensor.dtype());
+  for (std::size_t i = 0; i < dtypes.size(); ++i)  // self.n_averaged.to(device), for each type's _foreach_lerp_
+    const Tensor n_averaged = empty(context_, Op::to_copy, {}, DType::int64);
 }
 
 void TrainingStrategy::backward(const Tensor& loss, bool) {
@@ -147,6 +181,7 @@ void TrainingStrategy::step() {
   scale.reset();
   sum_of_found.reset();
   found_inf.reset();
+  update_averaged();
   optimizer_->zero_grad();
 }
 
@@ -271,7 +306,7 @@ struct ExecutedStep {
 void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, Model& model, TrainingStrategy& strategy,
                   const Objective& objective, const TrainingConfig& training, ModelInputs& batch) {
   const auto micro_steps = static_cast<std::size_t>(training.gradient_accumulation_steps);
-  const bool repeats = context.repeats && !context.gradients && !context.blocks && !context.modules;
+  const bool repeats = context.repeats && !training.ema && !context.gradients && !context.blocks && !context.modules;
   Kept kept;  // until the next ones take their place
   const Reads reads{is_flash_attention(training.attention), training.cut_cross_entropy};
   std::vector<ExecutedStep> executed;

@@ -8,6 +8,7 @@
 #include "result.h"
 #include "tensor/context.h"
 #include "tensor/host_memory.h"
+#include "tensor/tensor_list.h"
 #include "train/config.h"
 #include "train/objectives/objective.h"
 #include "train/optimizer.h"
@@ -77,10 +78,16 @@ class TrainingStrategy {
   bool stops() const { return refusal_ || model_.refusal || context_.refusal; }
 
  protected:
+  /// torch.optim.swa_utils.AveragedModel: a deep copy of the model, and its update_parameters.
+  void average_model();
+  void update_averaged();
+
   Context& context_;
   Model& model_;
   const TrainingConfig& training_;
   std::unique_ptr<Optimizer> optimizer_;
+  TensorList averaged_;  ///< AveragedModel's parameters and buffers
+  std::int64_t n_averaged_ = 0;
   HostMemory host_;                     ///< without what the optimizer itself knows of
   Tensor grad_scale_, growth_tracker_;  ///< GradScaler's, amp-fp16 only
   std::optional<Error> refusal_;

@@ -67,7 +67,16 @@ def make_scaler(spec: Spec, believe: bool = False) -> Any:
     return torch.amp.GradScaler("cuda")
 
 
-def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], phase: Phase, scaler: Any = None) -> None:
+def averaged_model(spec: Spec, model: Any) -> Any:
+    """An average of the weights (EMA), where the spec asks for one."""
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999)) if spec["train"].get("ema") else None
+
+
+def train_step(
+    spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], phase: Phase, scaler: Any = None, averaged: Any = None
+) -> None:
     """Forward and backward of each micro-batch, clipping and the optimizer, zero_grad; outputs die when the loss is computed, as in
     HF Trainer. With `keep_outputs` they and the loss live to the end of the step.
     """
@@ -97,5 +106,7 @@ def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], ph
             scaler.update()
         else:
             optimizer.step()
+        if averaged:
+            averaged.update_parameters(model)
     with phase("zero_grad"):
         optimizer.zero_grad(set_to_none=True)

@@ -168,6 +168,16 @@ constexpr Setting kTrainingRows[] = {
      .link_values = "dropped kept",
      .applies = {kTrains},
      .remedies = kDroppedOutputs},
+    {.key = "ema",
+     .takes = in<&TrainingConfig::ema>(),
+     .words = "The training loop averages the weights in a copy of the model on the device (EMA), as "
+              "torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn does after every step of the optimizer; "
+              "a copy in host memory takes none of the device's",
+     .option = "--ema",
+     .label = "Average of the weights",
+     .link = "ema",
+     .link_values = "none kept",
+     .applies = {kTrains, kIsPlainLoop}},
     {.key = "use_cache",
      .takes = in<&TrainingConfig::use_cache>(),
      .words = "The model is called with use_cache, transformers' default: its outputs hold keys and values, copied, as "

@@ -42,6 +42,19 @@ TEST_CASE("Accumulation runs three micro-steps for any more of them, the gradien
   CHECK(gradients == 2 * simulation_of(tiny_llama()).trainable);
 }
 
+TEST_CASE("An average of the weights is a copy of the model, made before the first step", "[train]") {
+  const Log averaged = run_log(tiny_llama(R"("ema": true)")), plain = run_log(tiny_llama());
+  const auto kept = [](const Log& log) {
+    std::int64_t bytes = 0;
+    for (const StorageRecord& s : log.storages)
+      if ((s.role == Role::parameter || s.role == Role::buffer) && s.alloc_event < log.phases[1].first_event &&
+          s.free_event == kNever)
+        bytes += s.bytes;
+    return bytes;
+  };
+  CHECK(kept(averaged) == 2 * kept(plain));
+}
+
 TEST_CASE("Outputs that the loop keeps live until the step is over, and no longer", "[train]") {
   const auto logits_alive = [](const Log& log, std::size_t phase) {
     for (const StorageRecord& s : log.storages)
