@@ -210,7 +210,8 @@ def make_optimizers(spec: Spec, model: Any) -> list[Any]:
             p.register_post_accumulate_grad_hook(step)
         return []
     if not spec.get("rest"):
-        return [make_optimizer(spec, [p for _, p in named])]
+        by_name = spec["class"] == "adam_mini.Adam_mini"
+        return [make_optimizer(spec, named if by_name else [p for _, p in named])]
     matrices = [p for n, p in named if p.dim() == 2 and "layers." in n]
     rest = [p for n, p in named if not (p.dim() == 2 and "layers." in n)]
     return [make_optimizer(spec, matrices), make_optimizer(spec["rest"], rest)]

@@ -107,6 +107,13 @@ constexpr OptimizerClass kClasses[] = {
      "lr betas eps weight_decay bias_correction adam_w_mode max_unorm", "amsgrad min_8bit_size args"},
     {OptimizerName::galore_adamw_8bit, "galore_torch.GaLoreAdamW8bit", kHasBits,
      "rank proj_type target_modules weight_decay", "lr betas eps", "amsgrad min_8bit_size args is_paged"},
+    {OptimizerName::prodigy, "prodigyopt.Prodigy", kHasForLoop, "slice_p",
+     "lr betas beta3 eps weight_decay decouple use_bias_correction safeguard_warmup d0 d_coef growth_rate",
+     "fsdp_in_use"},
+    {OptimizerName::adopt, "axolotl.utils.optimizers.adopt.ADOPT", kHasForLoop | kHasForeach,
+     "weight_decay decoupled_weight_decay", "lr betas eps clip_lambda", "maximize capturable differentiable fused"},
+    {OptimizerName::adam_mini, "adam_mini.Adam_mini", kHasForLoop, "dim n_heads",
+     "lr betas eps weight_decay n_kv_heads model_sharding verbose", ""},
     {OptimizerName::rprop, "torch.optim.Rprop", kHasForeach, "", "lr etas step_sizes", kSwitches},
     {OptimizerName::rmsprop, "torch.optim.RMSprop", kHasForLoop | kHasForeach | kHasBits, "weight_decay centered",
      "lr alpha eps", kSwitches},
@@ -200,12 +207,25 @@ constexpr const char* kNoFlashSgd =
 constexpr const char* kNoBitsByPath =
     "by its path it has the embeddings in 8 bits, too, where transformers' \"adamw_8bit\" keeps them in 32 bits, and "
     "that is not supported yet; expected a name of transformers' optim, such as \"adamw_8bit\" or \"paged_lion_8bit\"";
+constexpr const char* kEigenvectors =
+    "it takes eigenvectors of its preconditioners (cuSOLVER), whose workspace only that library knows, so that it is "
+    "not "
+    "supported; expected \"torch.optim.Muon\" with a \"rest\" in a plain loop, or \"torch.optim.AdamW\"";
+constexpr const char* kMatrices =
+    "it is not supported yet; expected \"torch.optim.Muon\" with a \"rest\" in a plain loop";
 constexpr Refused kRefused[] = {
+    {"soap", "not-modelled", kEigenvectors},
+    {"shampoo", "not-modelled", kEigenvectors},
+    {"pytorch_optimizer.SOAP", "not-modelled", kEigenvectors},
+    {"pytorch_optimizer.Shampoo", "not-modelled", kEigenvectors},
+    {"pytorch_optimizer.ScalableShampoo", "not-modelled", kEigenvectors},
+    {"distributed_shampoo.DistributedShampoo", "not-modelled", kEigenvectors},
+    {"emerging_optimizers.soap.SOAP", "not-modelled", kEigenvectors},
+    {"dion", "not-modelled", kMatrices},
+    {"sinkgd", "not-modelled", kMatrices},
     {"torch.optim.SparseAdam", "inconsistent",
      "\"SparseAdam does not support dense gradients, please consider Adam instead\": expected \"torch.optim.Adam\""},
     {"torch.optim.LBFGS", "not-modelled", "it calls the model several times a step, which is not supported yet"},
-    {"adam_mini.Adam_mini", "not-modelled",
-     "it is not supported yet; expected \"adamw_torch_fused\", which takes more, or \"lion_pytorch.Lion\""},
     {"apollo_adamw_mini", "unknown-value",
      "expected \"apollo_adamw\" with optim_args \"rank=1,scale_type=tensor\", which is APOLLO-Mini"},
     {"muon", "not-modelled",
@@ -321,6 +341,15 @@ class OptimizerSpelling {
     }
     if (has_word(row.harmless, "fused") && args.contains("fused") && args["fused"] == false)
       return error("args/fused", "not-modelled", "found false, which is not supported yet: leave it out");
+    if (row.name == OptimizerName::prodigy)
+      if (const auto betas = args.find("betas");
+          betas != args.end() && betas->is_array() && !betas->empty() && betas->front() == 0)
+        return error("args/betas", "not-modelled",
+                     "found " + describe(*betas) + ": Prodigy without a first moment is not supported yet");
+    if (row.name == OptimizerName::adopt && args.contains("decouple")) {
+      args["decoupled_weight_decay"] = args["decouple"];
+      args.erase("decouple");
+    }
     Findings findings;
     ConfigReader reader(&args, pointer_ + "/args", Mode::strict, findings);
     for (const char* list : {row.decides, row.harmless})

@@ -313,7 +313,8 @@ bool runs_on_several(const OptimizerConfig& optimizer, Strategy strategy) {
   const bool is_elementwise = (name >= OptimizerName::torchao_adamw_8bit && name <= OptimizerName::optimi_lion) ||
                               name == OptimizerName::stable_adamw || name <= OptimizerName::adam;
   const bool changes_gradients = name == OptimizerName::lomo || name == OptimizerName::adalomo ||
-                                 name == OptimizerName::galore_adamw_8bit || !optimizer.args.target_modules.empty();
+                                 name == OptimizerName::galore_adamw_8bit || name == OptimizerName::adam_mini ||
+                                 !optimizer.args.target_modules.empty();
   if (strategy == Strategy::ddp) return !changes_gradients;
   return strategy == Strategy::fsdp2 && is_elementwise;
 }

@@ -61,7 +61,10 @@ enum class OptimizerName : std::uint8_t {
   lion_pytorch,
   came,
   lamb,
-  galore_adamw_8bit
+  galore_adamw_8bit,
+  prodigy,
+  adopt,
+  adam_mini
 };
 
 /// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; bitsandbytes' optimizers, by the bits
@@ -92,6 +95,9 @@ struct OptimizerArgs {
   bool master_weights = false;           ///< Transformer Engine's: float32 copies of the weights
   bool store_param_remainders = false;   ///< ... of which only the 16 bits that a bf16 weight lacks
   std::string exp_avg_dtype = "float32";  ///< Transformer Engine's; both moments are in that type
+
+  std::int64_t slice_p = 1;             ///< Prodigy's: of how many elements one is looked at
+  std::int64_t dim = 2048, heads = 32;  ///< Adam-mini's: the model's width, and its heads (n_heads)
 
   bool operator==(const OptimizerArgs&) const = default;
 };

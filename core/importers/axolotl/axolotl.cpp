@@ -555,6 +555,8 @@ struct AxolotlOptimizer {
 };
 constexpr AxolotlOptimizer kAxolotlOptimizers[] = {
     {"optimi_adamw", R"({"name": "optimi.AdamW", "args": {"foreach": false}, "param_groups": 2})"},
+    {"adopt_adamw",
+     R"({"name": "axolotl.utils.optimizers.adopt.ADOPT", "args": {"decouple": true}, "param_groups": 2})"},
     {"ao_adamw_fp8", R"({"name": "torchao.optim.AdamWFp8", "param_groups": 2})"},
     {"came_pytorch", R"({"name": "came_pytorch.CAME", "param_groups": 2})"},
     {"flash_adamw", R"({"name": "flashoptim.FlashAdamW", "param_groups": 2})"},

@@ -162,7 +162,12 @@ inline constexpr Choice<OptimizerName> kOptimizers[] = {
      "A float32 moment per weight, and two numbers per row and per column"},
     {"bitsandbytes.optim.LAMB", OptimizerName::lamb, "LAMB", "Two moments in float32 per weight"},
     {"galore_torch.GaLoreAdamW8bit", OptimizerName::galore_adamw_8bit, "GaLore, 8 bit",
-     "8-bit moments of projected gradients of the layers that are named"}};
+     "8-bit moments of projected gradients of the layers that are named"},
+    {"prodigyopt.Prodigy", OptimizerName::prodigy, "Prodigy",
+     "Two moments per weight, and two states of a slice of them: it finds its own learning rate"},
+    {"axolotl.utils.optimizers.adopt.ADOPT", OptimizerName::adopt, "ADOPT", "Two moments per weight"},
+    {"adam_mini.Adam_mini", OptimizerName::adam_mini, "Adam-mini",
+     "One moment per weight, and one number per head, row or norm"}};
 
 inline constexpr Choice<OptimizerImplementation> kImplementations[] = {
     {"foreach", OptimizerImplementation::foreach_, "", "Many weights at once: temporaries as large as the weights"},

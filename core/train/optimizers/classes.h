@@ -12,6 +12,8 @@ std::unique_ptr<Optimizer> make_adafactor(Context& context, const OptimizerConfi
 std::unique_ptr<Optimizer> make_adagrad(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_adam(Context& context, const OptimizerConfig& config);  ///< and AdamW
 std::unique_ptr<Optimizer> make_adamax(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adam_mini(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adopt(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_apollo(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_asgd(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_bitsandbytes(Context& context, const OptimizerConfig& config);
@@ -27,6 +29,7 @@ std::unique_ptr<Optimizer> make_lomo(Context& context, const OptimizerConfig& co
 std::unique_ptr<Optimizer> make_muon(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_nadam(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_optimi(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_prodigy(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_radam(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_rmsprop(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_rprop(Context& context, const OptimizerConfig& config);

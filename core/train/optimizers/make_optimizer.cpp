@@ -65,6 +65,12 @@ std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfi
       return make_came(context, config);
     case OptimizerName::galore_adamw_8bit:
       return make_galore_8bit(context, config);
+    case OptimizerName::prodigy:
+      return make_prodigy(context, config);
+    case OptimizerName::adopt:
+      return make_adopt(context, config);
+    case OptimizerName::adam_mini:
+      return make_adam_mini(context, config);
     case OptimizerName::nadam:
       return make_nadam(context, config);
     case OptimizerName::radam:
