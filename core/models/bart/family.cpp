@@ -100,7 +100,7 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
 ModelTraits bart_traits(const FamilyConfig& config) {
   const auto& c = config.as<BartConfig>();
   ModelTraits t = encoder_traits(c, "model");
-  t.allow({Feature::zero3});
+  if (c.names->variant != BartVariant::blenderbot_small) t.allow({Feature::zero3});
   if (c.names->variant != BartVariant::marian) t.allow({Feature::quantization});
   t.takes_targets = true;
   t.ties_embeddings = true;

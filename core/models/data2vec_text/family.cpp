@@ -34,6 +34,7 @@ constexpr const char* kBlocks[] = {kNames.layer};
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = own_encoder_traits(config);
   t.no_split_modules = {};
+  t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -41,6 +41,8 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vit_traits(config.as<VitConfig>());
   if (t.has_loss) t.allow({Feature::quantization});
+  for (const Feature feature : {Feature::zero3, Feature::fsdp})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -42,6 +42,8 @@ ModelTraits traits(const FamilyConfig& config) {
     t.allow({Feature::quantization});
   else
     t.losses = {"last_hidden_state"};
+  for (const Feature feature : {Feature::zero3, Feature::fsdp})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

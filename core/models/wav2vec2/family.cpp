@@ -175,6 +175,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.tower = c.names->base;
   // freeze_feature_encoder(): nothing in it asks for a gradient, nor does what it is given.
   t.finetune = {{"feature_extractor"}, {}, {"feature_extractor"}};
+  t.has_idle_parts = c.has_masked_spec_embed && !c.masks_states;  // masked_spec_embed
   t.allow({Feature::finetune, Feature::flash_attention_2});
   for (const Feature feature :
        {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization})
