@@ -140,7 +140,7 @@ TEST_CASE("Steps of adapters of all of peft's methods are real PyTorch's to the 
 
 TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer and in a loop by hand",
           "[reference][trainer][optimizers]") {
-  check_cases("optimizers.jsonl", 114);
+  check_cases("optimizers.jsonl", 127);
 }
 
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
