@@ -158,6 +158,17 @@ ModelTraits traits(const FamilyConfig& config) {
   t.hidden_size = 0;  // the config has none
   t.no_split_modules = {};
   t.allow({Feature::quantization, Feature::zero3});
+  // Of its parts' classes.
+  if (c.is_trocr)
+    t.no_split_modules = {kTrocrLayer};
+  else
+    t.no_split_modules = {"MBartDecoderLayer", "MBartEncoderLayer", "MBartAttention"};
+  if (c.donut())
+    t.no_split_modules.emplace_back(kDonutSwinStage);
+  else
+    for (const char* its : {c.vision().names->embeddings, c.vision().names->layer})
+      t.no_split_modules.emplace_back(its);
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::flash_attention_2, Feature::inference, Feature::finetune, Feature::packing,
                                 Feature::generate_options, Feature::flash_attention})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
