@@ -216,7 +216,6 @@ TEST_CASE("Nothing gets a gradient from within a module under no_grad, whichever
       if (type.ends_with("DecoderWrapper")) continue;  // VisionEncoderDecoderModel calls its decoder
       if (type == "Sequential" && plain.modules[holder].name == std::string_view("layers"))
         continue;  // ResNetStage calls its layers
-      if (type.ends_with("DecoderWrapper")) continue;                                // ForCausalLM calls its decoder
       if (type == "BartModel" && plain.modules[holder].name == std::string_view("language_model"))
         continue;  // Florence-2 calls its encoder and its decoder
       if (plain.modules[holder].name == std::string_view("correction_coefs")) continue;  // it takes its weight itself

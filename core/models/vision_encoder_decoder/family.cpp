@@ -156,8 +156,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_idle_parts = !c.donut();  // ViT's pooler
   t.default_sequence_length = std::min<std::int64_t>(c.donut() ? 512 : 64, c.decoder.max_position_embeddings);
   t.hidden_size = 0;  // the config has none
-  t.no_split_modules = {};
-  t.allow({Feature::quantization, Feature::zero3});
   // Of its parts' classes.
   if (c.is_trocr)
     t.no_split_modules = {kTrocrLayer};
