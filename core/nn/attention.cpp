@@ -109,10 +109,8 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
   const Device& device = context.device;
   const DType dtype = context.autocast.enabled ? context.autocast.dtype : query.dtype();
   const std::int64_t head_dim = query.size(3);
-  const bool same_dim = value.size(3) == head_dim;  // check_head_dim_size_flash
-  // check_batch_size_and_num_heads_dense; check_last_dim_stride_equals_1_dense of the mask
-  if (query.size(0) != key.size(0)) return AttentionKernel::math;
-  if (mask && mask.size(-1) != 1 && mask.strides()[-1] != 1) return AttentionKernel::math;
+  const bool same_dim = value.size(3) == head_dim;                 // check_head_dim_size_flash
+  if (query.size(0) != key.size(0)) return AttentionKernel::math;  // check_batch_size_and_num_heads_dense
   if (takes_cudnn(call, query, key, value, mask, dtype)) return AttentionKernel::cudnn;
   // check_flash_attention_hardware_support: sm80 and later; check_head_dim_size_flash: up to 256.
   if (device.major >= 8 && is_half(dtype) && head_dim <= 256 && same_dim && !mask) return AttentionKernel::flash;

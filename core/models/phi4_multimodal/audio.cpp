@@ -42,6 +42,8 @@ Phi4AudioAttention::Phi4AudioAttention(const Builder& builder, const Phi4AudioCo
     : head_dim(c.hidden_size / c.num_attention_heads),
       call{.kind = options.attention, .dropout = c.dropout_rate},
       module(builder.module) {
+  // The mask has its heads innermost, which the fused kernels refuse (check_last_dim_stride_equals_1_dense).
+  if (call.kind == AttentionKind::sdpa) call.kind = AttentionKind::sdpa_math;
   const auto projection = [&](const char* name) {
     return Linear(builder.child(name, "Linear"), c.hidden_size, c.hidden_size, true);
   };

@@ -39,7 +39,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"Phi4MultimodalDecoderLayer"};
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::pretrain, Feature::finetune,
-                                Feature::turn_images, Feature::zero3, Feature::fsdp})
+                                Feature::turn_images, Feature::zero3, Feature::fsdp, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});
   return t;

@@ -1,6 +1,7 @@
 #include "models/phi4_multimodal/phi4_multimodal.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
