@@ -135,12 +135,15 @@ void check_reference(ConfigReader& job_reader, Job& job) {
         .fail("loop", "not-modelled",
               "found " + name_of(loop.name, kLoops) +
                   " under FSDP, which is not supported yet; expected ddp or deepspeed");
-  if (loop.activation_offloading && job.parallel.strategy != Strategy::none && job.parallel.strategy != Strategy::ddp)
+  const bool is_axolotls = loop.project == LoopProject::axolotl;
+  if (loop.activation_offloading && job.parallel.strategy != Strategy::none &&
+      (job.parallel.strategy != Strategy::ddp || is_axolotls))
     reader.object("training")
         .object("loop")
         .object("args")
         .fail_found("activation_offloading", "not-modelled",
-                    "it is not supported yet with DeepSpeed or FSDP; expected one GPU, or ddp");
+                    is_axolotls ? "Axolotl's is not supported yet on several GPUs; expected one GPU"
+                                : "it is not supported yet with DeepSpeed or FSDP; expected one GPU, or ddp");
   if (job.parallel.strategy != Strategy::none && !loop.trl.knows_preferences)
     reader.object("training")
         .fail("loop", "not-modelled",
