@@ -140,8 +140,9 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
       if (reader.has(key)) reader.fail_found(key, refusal->code, refusal->why);
   read_fields(reader, settings::inference_section, inference);
   if (inference.turn_images > 0) check_turn_images(reader, job, inference);
-  if (inference.prefill_chunk_size != 0 && job.data.images() > 0)
-    reader.fail_found("prefill_chunk_size", "not-modelled", "a prompt with images is run at once: leave it out");
+  if (inference.prefill_chunk_size != 0 && (job.data.images() > 0 || job.data.audios() > 0))
+    reader.fail_found("prefill_chunk_size", "not-modelled",
+                      "a prompt with images or audio is run at once: leave it out");
   ConfigReader cache = reader.object("cache");
   read_fields(cache, settings::cache_section, inference.cache);
   if (inference.cache.max_cache_len != 0 && inference.cache.implementation != CacheImplementation::static_)

@@ -87,6 +87,9 @@ class Phi4Multimodal final : public LanguageModel {
     make_decoder(root_.child("model", config.text.names->model), config.text, options, std::move(parts));
     language_model_.parts.rest = nullptr;
     make_head(root_, config.text, config.text.tie_word_embeddings);
+    if (is_flash_attention(options.attention) && data.audios() > 0)
+      refusal = Error{"not-modelled", "/training/attention",
+                      "flash attention is not supported yet with audio: expected sdpa or eager"};
   }
 
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {

@@ -160,7 +160,8 @@ TEST_CASE("What an optimizer has wrong is named", "[job][optimizers]") {
   check(trained(R"("optim": "apollo_adamw_mini")"), "unknown-value", "/training/loop/args/optim", "scale_type=tensor");
   check(parsed(R"("bitsandbytes.optim.AdamW8bit")"), "not-modelled", "/training/optimizer/name", "adamw_8bit");
   check(parsed(R"("torch.optim.Adagard")"), "not-modelled", "/training/optimizer/name", "\"torch.optim.Adagrad\"");
-  check(parsed(R"("pytorch_optimizer.SOAP")"), "not-modelled", "/training/optimizer/name", "others are not supported");
+  check(parsed(R"("pytorch_optimizer.SOAP")"), "not-modelled", "/training/optimizer/name", "eigenvectors");
+  check(parsed(R"("pytorch_optimizer.Tiger")"), "not-modelled", "/training/optimizer/name", "others are not supported");
   check(trained(R"("optim": "adagard")"), "not-modelled", "/training/loop/args/optim", "did you mean \"adagrad\"");
   check(trained(R"("optim": "rmsprop", "optim_args": "momentum")"), "invalid", "/training/loop/args/optim_args",
         "expected pairs");
