@@ -46,6 +46,7 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
   if (c.names->its.has_softmax)  // a buffer has another type in zero.Init
     t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.chooses_tokens()) {
+    t.has_idle_parts = true;  // no gradient reaches the indexer
     for (const Feature feature :
          {Feature::deepspeed, Feature::fsdp, Feature::inference, Feature::mtla, Feature::quantization})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
