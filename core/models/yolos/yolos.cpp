@@ -215,7 +215,7 @@ class Yolos : public ImageModel {
   }
 
   // YolosEmbeddings.forward
-  Tensor embed(const Tensor& argument) const {
+  Tensor embeddings_of(const Tensor& argument) const {
     ModuleCall call(context_, embeddings_);
     const Tensor pixel_values = call.argument(argument);
     check_pixels(pixel_values, projection_.weight);
@@ -264,7 +264,7 @@ class Yolos : public ImageModel {
   Tensor model_forward(const Tensor& argument) const {
     ModuleCall call(context_, model_);
     const Tensor pixel_values = call.argument(argument);
-    const Tensor embedding_output = embed(pixel_values);
+    const Tensor embedding_output = embeddings_of(pixel_values);
     const Tensor encoder_outputs = encode(embedding_output, pixel_values.size(2), pixel_values.size(3));
     return call.result(layernorm_(encoder_outputs));
   }
