@@ -300,6 +300,8 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   // "672x448, 224x224" and "8 s, 2 fps, 360x640" (state/media.ts).
   imagesizes: row('rare', '', { kind: 'names', applies: (model, setup) => !hasVideo(model, setup), made: true }),
   video: row('rare', '', { kind: 'names', applies: (model, setup) => !hasSizes(model, setup), made: true }),
+  objects: row('more', ''),
+  ema: row('rare', 'none'),
 };
 
 export interface Field extends Omit<Setting, 'choices'>, Omit<Own, keyof Setting> {
