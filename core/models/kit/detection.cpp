@@ -34,7 +34,7 @@ void set_detection_traits(ModelTraits& t) {
   t.image_keys = {"image_size", "objects_per_image"};
   t.has_loss = true;
   t.losses = {};
-  t.precisions = {Precision::amp_bf16, Precision::amp_fp16, Precision::fp32};
+  t.precisions = {Precision::fp32, Precision::amp_bf16, Precision::amp_fp16};
   t.precisions_why = "the matcher's torch.cdist has no kernel for halves, so it wants float32 or autocast";
 }
 
