@@ -5,6 +5,7 @@
 
 #include "models/bart/bart.h"
 #include "models/bert/bert.h"
+#include "models/kit/patch_projection.h"
 #include "models/kit/positioned.h"
 #include "models/t5/t5.h"
 #include "nn/activation.h"
@@ -13,7 +14,6 @@
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
-#include "peft/lora.h"
 
 /// Names and order of steps are the modeling file's.
 namespace oometer {
@@ -140,44 +140,12 @@ struct Kosmos2_5VisionModel {
     const Tensor row_indices = to(select(patches, 2, 0), DType::int64),
                  col_indices = to(select(patches, 2, 1), DType::int64),
                  flattened_patches = slice(patches, 2, 2, patches.size(2) - 2);
-    Tensor projected = project_patches(flattened_patches);
+    Tensor projected = project_patches(patch_projection, flattened_patches, checkpointing);
     const Tensor row_embeddings = row_embedder(row_indices), col_embeddings = column_embedder(col_indices);
     Tensor sum = add(projected, row_embeddings);
     projected = add(sum, col_embeddings);
     sum.reset();
     return call.result(dropout(projected, dropout_rate));
-  }
-
-  /// The hook of enable_input_require_grads() is older than an adapter: it sees the base layer's result.
-  Tensor project_patches(const Tensor& x_in) const {
-    if (!patch_projection.wrapper || checkpointing.mode == CheckpointMode::none) {
-      Tensor projected = patch_projection(x_in);
-      require_input_grad(checkpointing, projected, patch_projection.module);
-      return projected;
-    }
-    const LoraLinear* const lora = patch_projection.wrapper->as_lora();
-    if (!lora) {
-      x_in.context().refusal = Error{"not-modelled", "/training",
-                                     "found an adapter on patch_projection beside checkpointing, which is supported "
-                                     "with LoRA only: leave that layer out"};
-      return patch_projection(x_in);
-    }
-    Tensor result = patch_projection.forward(x_in);
-    require_input_grad(checkpointing, result, patch_projection.module);
-    if (x_in.context().adapters_disabled) return result;
-    const DType result_dtype = result.dtype();
-    const LoraAdapter& adapter = lora->adapter();
-    if (patch_projection.quantized) {
-      const bool converts = !x_in.context().autocast.enabled;
-      result = clone(result);
-      const Tensor x = converts ? adapter.input(x_in) : x_in;
-      Tensor output = adapter.output(x);
-      if (converts) output = to(output, result_dtype);
-      return add(result, output);
-    }
-    const Tensor x = adapter.input(x_in);
-    result = adapter.update(patch_projection, x, result);
-    return to(result, result_dtype);
   }
 
   /// _expand_mask

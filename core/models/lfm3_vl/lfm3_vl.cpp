@@ -6,6 +6,7 @@
 
 #include "models/kit/conv2d.h"
 #include "models/kit/packed_images.h"
+#include "models/kit/patch_projection.h"
 #include "models/kit/recurrent.h"
 #include "models/lfm2/lfm2.h"
 #include "nn/activation.h"
@@ -150,8 +151,7 @@ struct Lfm3VlVisionModel {
                               "gives to a layer as they are: expected autocast, or float32"};
     const Tensor position_ids = vision_position_ids(context, data);
     const PatchSequences sequences = frames_of(context, data, attention);
-    Tensor hidden_states = patch_embed(pixels);
-    require_input_grad(checkpointing, hidden_states, patch_embed.module);
+    Tensor hidden_states = project_patches(patch_embed, pixels, checkpointing);
     hidden_states = embedding_norm(hidden_states);
     const PositionEmbeddings positions = vision_rotary(rotary_pos_emb, position_ids);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {

@@ -1,6 +1,7 @@
 #include "models/siglip/naflex.h"
 
 #include "models/cross_mask.h"
+#include "models/kit/patch_projection.h"
 #include "nn/checkpointing.h"
 #include "nn/wrapped_call.h"
 #include "ops/experts.h"
@@ -49,14 +50,8 @@ Tensor Siglip2VisionEmbeddings::operator()(const Tensor& argument, const std::ve
   Tensor patch_embeds;
   {
     const Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
-    patch_embeds = patch_embedding(pixels);
+    patch_embeds = project_patches(patch_embedding, pixels, checkpointing);
   }
-  if (patch_embedding.wrapper && checkpointing.mode != CheckpointMode::none)  // the hook is the base layer's
-    argument.context().refusal =
-        Error{"not-modelled", "/training/lora",
-              "found an adapter around patch_embedding with activation checkpointing, which is not supported yet; "
-              "expected other target_modules"};
-  require_input_grad(checkpointing, patch_embeds, patch_embedding.module);
   const Tensor& weight = position_embedding.weight;
   if (argument.context().modules) argument.context().modules->read(weight);
   const Tensor positional_embeddings = view(weight, {side, side, weight.size(1)});
