@@ -303,6 +303,9 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   targetlength: {
     placeholder: 'as long as the text',
   },
+  objects: {
+    placeholder: '7, as in COCO',
+  },
   audio: {
     placeholder: '30',
   },
