@@ -33,32 +33,10 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   return c;
 }
 
-std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
-                             const ModelOptions& options) {
-  return build_vit(context, config.as<VitConfig>(), data, options);
-}
-
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = vit_traits(config.as<VitConfig>());
-  if (t.has_loss) t.allow({Feature::quantization});
-  for (const Feature feature : {Feature::zero3, Feature::fsdp})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  return t;
-}
-
-double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
-  return largest_tensor_of_vit(config.as<VitConfig>(), data);
-}
-
 }  // namespace
 
 namespace family {
-extern const Family deit{.classes = kClasses,
-                         .blocks = kBlocks,
-                         .read = read,
-                         .build = build,
-                         .traits = traits,
-                         .largest_tensor = largest_tensor};
+extern const Family deit = vit_family(kClasses, kBlocks, read, vit_kin_traits);
 }  // namespace family
 
 }  // namespace oometer

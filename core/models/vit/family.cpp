@@ -68,6 +68,18 @@ ModelTraits vit_traits(const VitConfig& c) {
   return t;
 }
 
+ModelTraits vit_kin_traits(const FamilyConfig& config) {
+  const auto& c = config.as<VitConfig>();
+  ModelTraits t = vit_traits(c);
+  if (t.has_loss)
+    t.allow({Feature::quantization});
+  else if (c.names->pooler[0] == '\0')
+    t.losses = {"last_hidden_state"};
+  for (const Feature feature : {Feature::zero3, Feature::fsdp})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
 double largest_tensor_of_vit(const VitConfig& c, const DataConfig& data) {
   const std::int64_t images = std::max<std::int64_t>(data.images(), 1),
                      height = std::max(c.image_size, data.image_height),
@@ -109,30 +121,16 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   return c;
 }
 
-std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
-                             const ModelOptions& options) {
-  return build_vit(context, config.as<VitConfig>(), data, options);
-}
-
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vit_traits(config.as<VitConfig>());
   if (t.has_loss) t.allow({Feature::quantization});
   return t;
 }
 
-double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
-  return largest_tensor_of_vit(config.as<VitConfig>(), data);
-}
-
 }  // namespace
 
 namespace family {
-extern const Family vit{.classes = kClasses,
-                        .blocks = kBlocks,
-                        .read = read,
-                        .build = build,
-                        .traits = traits,
-                        .largest_tensor = largest_tensor};
+extern const Family vit = vit_family(kClasses, kBlocks, read, traits);
 }  // namespace family
 
 }  // namespace oometer

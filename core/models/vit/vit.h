@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "config/activation.h"
@@ -174,6 +175,8 @@ void read_image_fields(ConfigReader& reader, const ModelClass& of, VitConfig& co
 /// The fields that the configs of ViT and its kin have.
 void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& config);
 ModelTraits vit_traits(const VitConfig& config);
+/// Of ViT's kin, of which ZeRO-3 and FSDP were not compared.
+ModelTraits vit_kin_traits(const FamilyConfig& config);
 double largest_tensor_of_vit(const VitConfig& config, const DataConfig& data);
 /// Images of any size, for a model whose positions follow it: 224 x 224, as the published processors of DINOv2 and
 /// DINOv3 give them whatever the config's, unless the job says another.
@@ -181,5 +184,19 @@ void read_images_of_any_size(ConfigReader& reader, const VitConfig& config, Data
 /// Pixels that the patches' convolution takes: data's own, or the config's.
 std::unique_ptr<Model> build_vit(Context& context, const VitConfig& config, const DataConfig& data,
                                  const ModelOptions& options);
+
+/// A family whose classes are ViT's under names of their own, which `read` says.
+constexpr Family vit_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
+                            decltype(Family::read) read, decltype(Family::traits) traits) {
+  return {
+      .classes = classes,
+      .blocks = blocks,
+      .read = read,
+      .build = [](Context& context, const FamilyConfig& config, const DataConfig& data,
+                  const ModelOptions& options) { return build_vit(context, config.as<VitConfig>(), data, options); },
+      .traits = traits,
+      .largest_tensor = [](const FamilyConfig& config,
+                           const DataConfig& data) { return largest_tensor_of_vit(config.as<VitConfig>(), data); }};
+}
 
 }  // namespace oometer
