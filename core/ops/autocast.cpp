@@ -17,6 +17,8 @@ Tensor autocast_lower(const Tensor& x) {
     const Scoped<bool> grad_mode(context.grad_mode, true);  // so that a copy made without gradients serves with them
     x->autocast_copy = to(x, context.autocast.dtype);
     context.autocast.weights.push_back(x);
+  } else if (!x->autocast_copy->grad_fn) {
+    context.repetition_failed = true;  // of a block that was written, not executed (RepeatingRun::cache_weights)
   }
   return x->autocast_copy;
 }

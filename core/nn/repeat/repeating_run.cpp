@@ -1,5 +1,6 @@
 #include "nn/repeat/repeating_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nn/repeat/copying_repeater.h"
@@ -54,6 +55,27 @@ RepeatingRun::~RepeatingRun() {
   if (!written_.empty()) pass_.fail();
 }
 
+/// Whether somebody else holds what a block created, its backward being over: it goes at another time.
+bool RepeatingRun::leaves_something(const Kind& kind, std::size_t block) const {
+  const Context& context = pass_.context;
+  const std::vector<StorageRecord>& storages = context.log.storages;
+  const CreatedStorages in_forward = repeater_->created_in_forward(block),
+                        in_backward = repeater_->created_in_backward();
+  for (StorageId k = 0; k < in_forward.size(); ++k)
+    if (k != kind.output && storages[in_forward[k]].free_event == kNever) return true;
+  if (context.gradients || context.modules) return false;  // listeners hold what they were called with
+  const std::span<const Parameter> parameters = pass_.modules.parameters_of(block);
+  for (StorageId k = 0; k < in_backward.size(); ++k) {
+    const StorageId id = in_backward[k];
+    if (k == kind.gradient_output || storages[id].free_event != kNever) continue;
+    if (std::none_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
+          return parameter.tensor->grad && parameter.tensor->grad->storage->id == id;
+        }))
+      return true;
+  }
+  return false;
+}
+
 Tensor RepeatingRun::operator()(Tensor x, const std::function<Tensor(std::size_t, const Tensor&)>& block) {
   const Context& context = pass_.context;
   const std::size_t end = begin_ + kind_of_.size();
@@ -96,16 +118,19 @@ Tensor RepeatingRun::operator()(Tensor x, const std::function<Tensor(std::size_t
     const bool saves_input = pass_.context.log.storages[id].saved;
     pass_.context.log.storages[id].saved |= saved;
     if (is_first) {
-      if (is_sole(x) && TensorMetadata(x) == input && cached_weights == context.autocast.weights.size() &&
-          repeater_->take_forward(kind_of(i), kind)) {
-        if (const auto output = repeater_->created_in_forward(i).index_of(x->storage->id)) {
+      if (is_sole(x) && TensorMetadata(x) == input && repeater_->take_forward(kind_of(i), kind)) {
+        const auto output = repeater_->created_in_forward(i).index_of(x->storage->id);
+        std::optional<std::vector<CachedWeight>> cached = cached_weights_of(i, cached_weights);
+        if (output && cached) {
+          kind.cached_weights = std::move(*cached);
           kind.output = *output;
           kind.saves_input = saves_input;
           kind.saves_output = context.log.storages[x->storage->id].saved;
           kind.hidden_states = input;
         }
       }
-    } else if (!repeater_->is_forward_same(kind_of(i), kind)) {
+    } else if (!repeater_->is_forward_same(kind_of(i), kind) ||
+               cached_weights_of(i, cached_weights) != kind.cached_weights) {
       pass_.fail();
     }
     x = with_hook(x, [i](RepeatingRun& run, Backward& b) { run.enter(i, b); });
@@ -124,6 +149,7 @@ Tensor RepeatingRun::write_forward(const Tensor& x, std::size_t begin, std::size
     repeater_->write_forward(kind_of(i), i);
     id = repeater_->created_in_forward(i)[kind.output];
     storages[id].saved = kind.saves_output;
+    cache_weights(kind, i);
     ++kind.written;
   }
   Tensor result = on_storage(pass_.context.resume(id), x.sizes(), x.strides(), x.dtype());
@@ -133,6 +159,38 @@ Tensor RepeatingRun::write_forward(const Tensor& x, std::size_t begin, std::size
   }
   x->storage->id = kNever;  // the log has let it go
   return result;
+}
+
+std::optional<std::vector<RepeatingRun::CachedWeight>> RepeatingRun::cached_weights_of(std::size_t block,
+                                                                                       std::size_t begin) const {
+  const std::vector<Tensor>& weights = pass_.context.autocast.weights;
+  const std::span<const Parameter> parameters = pass_.modules.parameters_of(block);
+  const CreatedStorages created = repeater_->created_in_forward(block);
+  std::vector<CachedWeight> result;
+  for (std::size_t k = begin; k < weights.size(); ++k) {
+    const auto parameter = std::find_if(parameters.begin(), parameters.end(),
+                                        [&](const Parameter& p) { return p.tensor.get() == weights[k].get(); });
+    const Tensor& copy = weights[k]->autocast_copy;
+    const std::optional<StorageId> index = created.index_of(copy->storage->id);
+    if (parameter == parameters.end() || !index) return std::nullopt;
+    result.push_back(
+        {static_cast<std::size_t>(parameter - parameters.begin()), *index, !is_sole(copy), TensorMetadata(copy)});
+  }
+  return result;
+}
+
+void RepeatingRun::cache_weights(const Kind& kind, std::size_t block) {
+  Context& context = pass_.context;
+  for (const CachedWeight& cached : kind.cached_weights) {
+    const Tensor& parameter = pass_.modules.parameters_of(block)[cached.parameter].tensor;
+    if (parameter->autocast_copy) return pass_.fail();
+    const Storage storage = context.resume(repeater_->created_in_forward(block)[cached.created]);
+    const TensorMetadata& like = cached.metadata;
+    parameter->autocast_copy = on_storage(storage, like.sizes, like.strides, like.dtype);
+    // What backward holds goes with backward, which is written.
+    if (cached.is_saved) storage->id = kNever;
+    context.autocast.weights.push_back(parameter);
+  }
 }
 
 void RepeatingRun::write_backward(Backward& b) {
@@ -192,6 +250,7 @@ void RepeatingRun::leave(std::size_t block, Backward& b) {
       if (output) kind.gradient_output = *output;
       is_taken = output.has_value();
     }
+    is_taken = is_taken && !leaves_something(kind, block);
     if (!is_taken) kind.gradient.reset();
   } else if (kind.written > 0 && kind.gradient && !pass_.context.repetition_failed &&
              !repeater_->is_backward_same(kind_of(block), kind, range, incoming_)) {

@@ -34,10 +34,19 @@ class RepeatingRun : public std::enable_shared_from_this<RepeatingRun> {
   struct WrittenBlocks {
     std::size_t begin, end;
   };
+  /// A parameter's copy in autocast's cache that a block's forward made.
+  struct CachedWeight {
+    std::size_t parameter;  ///< of the block
+    StorageId created;      ///< index among what its forward creates
+    bool is_saved;          ///< for backward: it outlives the cache
+    TensorMetadata metadata;
+    bool operator==(const CachedWeight& other) const = default;
+  };
   struct Kind : BlockKind {
     std::optional<TensorMetadata> hidden_states;  ///< that come into its forward, and out of it; none: it is executed
     std::optional<TensorMetadata> gradient;       ///< the same of its backward
     std::size_t written = 0;                      ///< blocks
+    std::vector<CachedWeight> cached_weights;     ///< in the order of the cache
   };
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
@@ -50,11 +59,16 @@ class RepeatingRun : public std::enable_shared_from_this<RepeatingRun> {
     return kind_of(block) != kNone && !is_first_or_last(block) && kinds_[kind_of(block)].hidden_states == hidden_states;
   }
   Tensor write_forward(const Tensor& x, std::size_t begin, std::size_t end);
+  /// What `block`, whose forward is over, added to autocast's cache from its `begin`-th weight on; none: another's.
+  std::optional<std::vector<CachedWeight>> cached_weights_of(std::size_t block, std::size_t begin) const;
+  /// Adds as much of a block that is written.
+  void cache_weights(const Kind& kind, std::size_t block);
   void write_backward(Backward& b);
   /// Backward comes to a kind's first or last block, and leaves it.
   void enter(std::size_t block, Backward& b);
   void leave(std::size_t block, Backward& b);
   void give_up(Backward& b, const Tensor& gradient);
+  bool leaves_something(const Kind& kind, std::size_t block) const;
   void copy_saved_in_forward(std::size_t to);
   using BackwardHook = std::function<void(RepeatingRun&, Backward&)>;
   /// `output` as the result of an operator on `input` whose backward is `hook`.

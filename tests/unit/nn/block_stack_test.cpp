@@ -1,10 +1,14 @@
 #include "nn/block_stack.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "../../reference/files.h"
 #include "job/parse.h"
 #include "job/simulate.h"
 #include "trace/same_log.h"
@@ -63,6 +67,57 @@ TEST_CASE("Blocks that differ from their neighbours are executed", "[nn]") {
   some_checkpointed["training"]["activation_checkpointing"] = {
       {"segments", {{"language_model.layers", {{0, 3}, 5, {6, 12}}}, {"encoder.layers", {{2, 9}}}}}};
   check(some_checkpointed);
+}
+
+TEST_CASE("Written blocks have the weights that autocast's cache keeps", "[nn]") {
+  json job = llava_job(9, 12);
+  for (const json& precision : {json("amp-bf16"), json{{"weights", "bf16"}, {"autocast", "bf16"}}})
+    for (const bool is_lora : {false, true})
+      for (const char* mode : {"none", "non-reentrant", "reentrant"}) {
+        job["training"] = {{"stage", "full"}, {"precision", precision}, {"activation_checkpointing", mode}};
+        if (is_lora) job["training"]["lora"] = {{"rank", 4}, {"target_modules", {"q_proj", "down_proj"}}};
+        for (const char* strategy : {"none", "ddp"}) {
+          job.erase("parallel");
+          if (strategy != std::string_view("none")) job["parallel"] = {{"strategy", strategy}, {"data", 2}};
+          check(job);
+        }
+        job.erase("parallel");
+        job["training"]["loop"] = {{"name", "transformers.Trainer"}};
+        check(job);
+      }
+}
+
+TEST_CASE("Blocks that leave something to others are executed", "[nn]") {
+  json job = json::parse(R"({
+    "version": 1,
+    "model": {"config": {"model_type": "llama", "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 7,
+                         "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 500}},
+    "data": {"micro_batch_size": 2, "sequence_length": 75},
+    "training": {"precision": "bf16",
+                 "peft": {"peft_type": "TINYLORA", "r": 2, "u": 64, "autocast_adapter_dtype": false,
+                          "target_modules": ["q_proj", "down_proj"]},
+                 "loop": {"name": "transformers.Trainer",
+                          "args": {"gradient_checkpointing": true,
+                                   "gradient_checkpointing_kwargs": {"use_reentrant": true}}}}
+  })");
+  check(job);  // the first block has all vectors
+  job["model"]["config"]["model_type"] = "olmo2";
+  job["training"] = {{"precision", "fp32"}, {"activation_checkpointing", "reentrant"}};
+  job["parallel"] = {{"strategy", "fsdp2"}, {"data", 3}, {"rank", 0}, {"fsdp", {{"mp", true}}}};
+  check(job);  // each block's own copies of the rotary tables go with the graph
+}
+
+TEST_CASE("Blocks that find another pass's weights in autocast's cache are executed", "[nn]") {
+  std::ifstream file(kReference / "trainer/vision.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    json job = json::parse(line);
+    if (job["name"] != "deepseek_ocr2_trainer_tiles") continue;  // the towers see the tiles and the whole image
+    job = job["job"];
+    job["model"]["config"]["vision_config"]["sam_config"]["num_hidden_layers"] = 7;
+    job["model"]["config"]["vision_config"]["encoder_config"]["num_hidden_layers"] = 7;
+    return check(job);
+  }
+  FAIL("no such case");
 }
 
 /// A tower whose blocks attend within windows but for some.
