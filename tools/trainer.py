@@ -56,7 +56,7 @@ from typing import Any
 
 import real_trace
 from measure import gpu_of
-from step import llamafactory
+from step import automodel, llamafactory
 from step.batch import gemma4_inputs, inputs_of, make_inputs
 from step.device_values import DeviceValues, asking, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
@@ -113,7 +113,11 @@ def job_of(spec: Spec) -> dict[str, Any]:
         training["quantization"] = train["quantization"]
     if train.get("peft"):
         training["peft"] = peft_of(train["peft"])
-    if loop["kind"] == "hand":
+    if loop["kind"] == "automodel":
+        training |= automodel.training_of(spec)
+        if not loop.get("force_hf"):
+            config["model_type"] = f"automodel_{config['model_type']}"
+    elif loop["kind"] == "hand":
         training["loop"] = "step" if loop.get("load") == "cuda" else {"name": "step", "load": "host"}
         if not loop.get("optimizer"):
             training["optimizer"] = {"implementation": loop.get("opt_impl", "fused"), "param_groups": loop.get("param_groups", 2)}
@@ -147,6 +151,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
         out["parallel"] = {"strategy": parallel["strategy"], "data": parallel["world"]}
         if "ds_config" in parallel:
             out["parallel"] |= {"ds_config": parallel["ds_config"], "rank": 0}
+        if loop["kind"] == "automodel" and parallel["strategy"] == "fsdp2":
+            out["parallel"]["fsdp"] = automodel.fsdp_of(spec)
         if "prepare" in parallel:
             out["parallel"]["fsdp"] = {"preparer": parallel["prepare"]}
     out["gpu"] = {"name": "a100-80gb"}
@@ -1002,15 +1008,27 @@ def run(spec: Spec, trace: Path | None = None, on_gpu: bool = False) -> dict[str
             profile = stack.enter_context(torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True))
         phases.begin(0, "init")
         arguments: Any = None
-        if spec["loop"]["kind"] != "hand":
+        if spec["loop"]["kind"] not in ("hand", "automodel"):
             arguments = make_arguments(spec, samples, stack.enter_context(tempfile.TemporaryDirectory()))
-        model, peft_config = make_model(spec, answers)
-        if spec["loop"]["kind"] == "hand":
+        setup: Any = None
+        if spec["loop"]["kind"] == "automodel":
+            setup = automodel.distributed_setup(spec)
+            model, peft_config = automodel.make_model(spec, setup), None
+        else:
+            model, peft_config = make_model(spec, answers)
+        if setup:
             named = {p.data_ptr(): n for n, p in [*model.named_parameters(), *model.named_buffers()]}
             if trace:
                 modules.watch(model)
             model.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
-            truth: dict[str, Any] = {"steps": run_by_hand(spec, model, samples, phases)}
+            recipe = automodel.make_recipe(spec, setup, model, make_optimizers(spec["loop"]["optimizer"], model))
+            truth: dict[str, Any] = {"steps": automodel.train(spec, recipe, samples, phases, peaks)}
+        elif spec["loop"]["kind"] == "hand":
+            named = {p.data_ptr(): n for n, p in [*model.named_parameters(), *model.named_buffers()]}
+            if trace:
+                modules.watch(model)
+            model.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
+            truth = {"steps": run_by_hand(spec, model, samples, phases)}
         else:
             trainer = make_trainer(spec, arguments, model, peft_config, samples, watch, answers)
             named = {p.data_ptr(): n for n, p in [*trainer.model.named_parameters(), *trainer.model.named_buffers()]}
@@ -1098,6 +1116,7 @@ def main() -> None:
     if given.trace:
         run(specs[0], given.trace)
         return
+    own += automodel.NAMES if any(spec["loop"]["kind"] == "automodel" for spec in specs) else ()
     trl = ("trl.SFTTrainer",) if any(spec["loop"]["kind"] in TRL for spec in specs) else ()
     import_for_forks("transformers.Trainer", *trl, *own)
     for spec in specs:

@@ -91,8 +91,9 @@ struct FsdpConfig {
 
   // FSDP2's
   /// Whose fsdp2_prepare_model it is. Axolotl's (0.19, monkeypatch/accelerate/fsdp2.py) leaves weights in their type,
-  /// makes a group of each adapter's modules, and has embeddings, final norm and head in the model's own.
-  enum class Preparer : std::uint8_t { accelerate, axolotl };
+  /// makes a group of each adapter's modules, and has embeddings, final norm and head in the model's own. NeMo
+  /// Automodel wraps the model itself, without a trainer.
+  enum class Preparer : std::uint8_t { accelerate, axolotl, automodel };
   Preparer preparer = Preparer::accelerate;
   bool is_prepared_by(Preparer one) const { return by_accelerate && preparer == one; }
   bool reshard_after_forward = true;  ///< false: parameters stay gathered until backward

@@ -15,6 +15,7 @@
 #include "sort_by.h"
 #include "tensor/kernel.h"
 #include "tensor/node.h"
+#include "train/recipe_clip.h"
 
 namespace oometer {
 
@@ -130,13 +131,43 @@ void FullyShard::make_accelerates_groups(std::vector<ModuleId>& wrapped) {
   }
 }
 
+/// ModelParallelizer (NeMo Automodel 0.7, components/distributed/parallelizer.py): the last block stays gathered, and
+/// embeddings and head that train and are not tied are units, of which the head stays gathered.
+void FullyShard::make_automodels_groups(std::vector<ModuleId>& wrapped) {
+  if (!groups_.empty()) groups_.back().reshards_after_forward = false;
+  std::vector<ModuleId> units;
+  const ModuleId end = context_.log.end_of(model_.root);
+  for (const char* const name : {"embed_tokens", "lm_head"}) {
+    bool is_there = false;
+    for (ModuleId id = model_.root + 1; id < end && !is_there; ++id) {
+      is_there = context_.log.modules[id].name == std::string_view(name);
+      const auto trains = [&](const Parameter& p) { return p.module == id && p.tensor->leaf_requires_grad; };
+      if (is_there && std::any_of(model_.parameters.begin(), model_.parameters.end(), trains)) units.push_back(id);
+    }
+    if (!is_there) {
+      refusal_ = Error{"not-modelled", "/parallel/fsdp/preparer",
+                       std::string("found a model without ") + name +
+                           ", which is not supported yet; expected one that "
+                           "has it"};
+      return;
+    }
+  }
+  if (units.size() != 2) return;
+  for (const ModuleId id : units) {
+    wrapped[id] = id;
+    group_of_[id] = groups_.size();
+    groups_.emplace_back().modules = {id};
+    groups_.back().reshards_after_forward = config_.reshard_after_forward && id == units.front();
+  }
+}
+
 /// _move_states_to_device: of what is on the host the group's parameters, then the buffers of the modules that are its
 /// own.
 void FullyShard::place(Group& group, const std::vector<ModuleId>& wrapped) {
   for (const Shard& shard : group.shards) {
     const ModuleScope scope(context_, shard.full.module);
     const Tensor& full = shard.full.tensor;
-    if (has_memory(full)) continue;
+    if (has_memory(full) || config_.preparer == FsdpConfig::Preparer::automodel) continue;  // made on meta
     if (config_.is_prepared_by(FsdpConfig::Preparer::accelerate) && config_.param_dtype && full->leaf_requires_grad)
       full->dtype = DType::float32;
     replace_data(full, empty(context_, Op::parameter, full.sizes(), full.dtype(), Role::parameter));
@@ -191,7 +222,8 @@ void FullyShard::initialize() {
   }
   // fully_shard on each module of a named class, in named_modules' order, then on the model with what is left.
   const bool by_accelerate = config_.is_prepared_by(FsdpConfig::Preparer::accelerate),
-             by_axolotl = config_.is_prepared_by(FsdpConfig::Preparer::axolotl);
+             by_axolotl = config_.is_prepared_by(FsdpConfig::Preparer::axolotl),
+             by_automodel = config_.preparer == FsdpConfig::Preparer::automodel;
   const ModuleId end = context_.log.end_of(model_.root);
   std::vector<ModuleId> wrapped(modules.size(), model_.root), units;
   for (ModuleId id = model_.root + 1; id < end; ++id) {
@@ -212,9 +244,10 @@ void FullyShard::initialize() {
     groups_.back().is_adapter = is_adapter(modules[id]);
   }
   if (by_accelerate) make_accelerates_groups(wrapped);
+  if (by_automodel) make_automodels_groups(wrapped);
   if (refusal_) return;
   groups_.emplace_back().modules = {model_.root};
-  groups_.back().reshards_after_forward = config_.reshard_after_forward && !by_accelerate;
+  groups_.back().reshards_after_forward = config_.reshard_after_forward && !by_accelerate && !by_automodel;
   group_of_[model_.root] = groups_.size() - 1;
   refusal_ = check_shared(context_.log, model_, [&](ModuleId id) { return group_of_[wrapped[id]]; });
   if (refusal_) return;
@@ -636,8 +669,11 @@ void FullyShard::save() {
 
 void FullyShard::step() {
   if (config_.cpu_offload) return;  // on the CPU
+  Tensor recipes_norm;
   if (training_.max_grad_norm) {
-    Tensor norm = clip_grad_norm(context_, local_, true);
+    const bool is_recipes = training_.loop.project == LoopProject::automodel;
+    Tensor norm = is_recipes ? clip_recipes_grad_norm(context_, local_) : clip_grad_norm(context_, local_, true);
+    if (is_recipes) recipes_norm = norm;
     if (grad_norm.is_held) grad_norm.value = std::move(norm);
   }
   optimizer_->step();

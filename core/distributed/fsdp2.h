@@ -76,6 +76,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   std::uint8_t own_stream(int stream) const { return static_cast<std::uint8_t>(stream + kStreams * root_); }
   Group& group_of(ModuleId module) { return groups_[group_of_.at(module)]; }
 
+  void make_automodels_groups(std::vector<ModuleId>& wrapped);
   void make_accelerates_groups(std::vector<ModuleId>& wrapped);
   bool is_ignored(const Parameter& parameter) const;
   std::vector<Tensor> original_state();

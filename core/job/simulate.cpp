@@ -186,7 +186,16 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
                                                     const std::optional<LoraConfig>& lora) {
   const TrainingConfig& training = job.training;
   std::unique_ptr<Tuner> tuner;
-  if (lora) tuner = std::make_unique<LoraModel>(context, *lora);
+  if (lora) {
+    auto model = std::make_unique<LoraModel>(context, *lora);
+    model->function = training.loop.lora_function;
+    if (model->function != LoraFunction::peft &&
+        (lora->use_dora || lora->dropout > 0 || !job.model.config.traits().liger.swiglu))
+      context.refusal = Error{"not-modelled", "/training/loop/lora_function",
+                              "NeMo Automodel's adapters are supported without DoRA and dropout, of models whose MLPs "
+                              "have silu; expected peft"};
+    tuner = std::move(model);
+  }
   if (training.ia3) tuner = std::make_unique<Ia3Model>(context, *training.ia3);
   if (!training.peft.empty()) tuner = training.peft.front().method->tuner(context, "peft", training.peft);
   if (job.model.config.traits().ties_embeddings) tuner->tie_embeddings();

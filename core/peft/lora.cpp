@@ -146,13 +146,27 @@ bool LoraLinear::project(const Tensor& x, std::span<const Linear* const> layers,
 
 Tensor LoraLinear::gated_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj,
                              const Linear& down_proj) const {
+  if (model_.function != LoraFunction::peft)
+    return model_.function >= LoraFunction::automodel_mlp && has_adapter(&up_proj) && has_adapter(&down_proj) &&
+                   !gate_proj.quantized && !gate_proj.bias
+               ? automodel_lora_mlp(x, gate_proj, up_proj, down_proj)
+               : Tensor();
   if (!is_in_text_layer_ || !adapter().config().lora_mlp_kernel || !has_adapter(&up_proj) || !has_adapter(&down_proj))
     return {};
   return lora_mlp(x, gate_proj, up_proj, down_proj);
 }
 
+Tensor LoraLinear::run_automodels(const Linear& base_layer, const Tensor& x_in) const {
+  ModuleCall call(x_in.context(), module_);
+  const Tensor x = call.argument(x_in), result = base_layer.forward(x);
+  return call.result(automodel_lora(
+      x, base_layer, result,
+      model_.function == LoraFunction::automodel_triton || model_.function == LoraFunction::automodel_triton_mlp));
+}
+
 // lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
+  if (model_.function != LoraFunction::peft) return run_automodels(base_layer, x_in);
   if (is_o_proj_ && is_in_text_layer_ && !x_in.context().adapters_disabled && adapter().config().lora_o_kernel)
     return lora_o(x_in, base_layer);
   ModuleCall call(x_in.context(), module_);

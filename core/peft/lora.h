@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "peft/lora_function.h"
 #include "peft/method.h"
 #include "peft/trainable_tokens.h"
 #include "peft/tuner.h"
@@ -81,6 +82,9 @@ class LoraLinear : public LinearWrapper, public LoraLayer {
   const LoraAdapter& adapter() const { return *adapters_.front(); }
 
  private:
+  /// NeMo Automodel's LinearLoRA.forward, which is the layer's own.
+  Tensor run_automodels(const Linear& base_layer, const Tensor& x) const;
+
   const LoraModel& model_;
   std::vector<std::unique_ptr<LoraAdapter>> adapters_;
   ModuleId module_, base_layer_;
@@ -127,6 +131,8 @@ class LoraModel : public Tuner {
 
   std::size_t adapters() const override { return adapters_.size(); }
   const Adapter& adapter(std::size_t i) const { return adapters_[i]; }
+  LoraFunction function = LoraFunction::peft;  ///< of every layer
+
   /// Of the adapter: "lora_A.default", a name that lives as long as the log.
   const char* name_of(std::size_t adapter, int kind) const;
 

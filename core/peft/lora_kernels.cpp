@@ -295,4 +295,128 @@ Tensor lora_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj,
   return record.output(std::move(output));
 }
 
+// LoRATritonFunction
+Tensor automodel_lora(const Tensor& x, const Linear& linear, const Tensor& result, bool by_triton) {
+  const LoraParameters layer(&linear);
+  Record record(Op::lora_o, nullptr, {&x, &layer.A, &layer.B, &result});
+  Tensor output;
+  {
+    const NoGrad no_grad(x.context());
+    const Tensor rows = as_rows(x), base = as_rows(result);
+    if (by_triton) {  // lora_forward_wrapper
+      output = empty(x.context(), Op::empty, {rows.size(0), base.size(1)}, x.dtype());
+      kernel(Op::addmm, {&rows, &layer.A, &layer.B}, output);
+    } else {
+      const Tensor scaled = mul_scalar(matmul(rows, transposed(layer.A)));
+      output = matmul(scaled, transposed(layer.B));
+    }
+    kernel(Op::add, {&output, &base}, output);
+    record.save(x);
+    record.save(layer.A);
+    record.save(layer.B);
+  }
+  if (record)
+    record->custom = std::make_unique<std::function<void(Backward&)>>([by_triton](Backward& b) {
+      const Tensor &x_in = b.saved(0), &A = b.saved(1), &B = b.saved(2);
+      const Tensor rows = as_rows(x_in), d_y = as_rows(b.grad());
+      Tensor d_x, d_A, d_B;
+      if (by_triton) {
+        d_x = empty(b.context, Op::empty, rows.sizes(), x_in.dtype());
+        {
+          const Tensor dyb = empty(b.context, Op::empty, {rows.size(0), A.size(0)}, x_in.dtype());
+          kernel(Op::addmm, {&d_y, &A, &B}, d_x);
+          d_A = transposed(matmul(transposed(rows), dyb));
+        }
+        const Tensor axt = empty(b.context, Op::empty, {A.size(0), rows.size(0)}, x_in.dtype());
+        kernel(Op::addmm, {&A, &rows}, axt);
+        d_B = transposed(matmul(axt, d_y));
+      } else {
+        const Tensor d_y_lora_B = matmul(d_y, B);
+        if (b.wants(0)) d_x = matmul(d_y_lora_B, A);
+        d_A = matmul(transposed(d_y_lora_B), rows);
+        const Tensor x_lora_A = matmul(rows, transposed(A));
+        d_B = matmul(transposed(d_y), x_lora_A);
+      }
+      if (b.wants(0)) b.give(0, like(d_x, x_in));
+      b.give(1, d_A);
+      b.give(2, d_B);
+      if (b.wants(3)) b.give(3, view(d_y, b.input_sizes(3)));
+    });
+  return view(record.output(std::move(output)), result.sizes());
+}
+
+namespace {
+
+/// scale * product, and the product goes.
+Tensor scaled_matmul(const Tensor& a, const Tensor& b) { return mul_scalar(matmul(a, b)); }
+
+/// F.linear(x, W), to which the adapter's part is added in place.
+Tensor adapted(const Tensor& x, const LoraParameters& layer) {
+  Tensor out = matmul(x, transposed(layer.base->weight));
+  const Tensor inner = scaled_matmul(x, transposed(layer.A));
+  addmm_(out, inner, transposed(layer.B));
+  return out;
+}
+
+/// torch.addmm(a @ b, c, d)
+Tensor addmm(const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& d) {
+  const Tensor product = matmul(a, b);
+  Tensor out = empty_like(Op::addmm, product);
+  addmm_(out, c, d);
+  return out;
+}
+
+}  // namespace
+
+// LoRASwiGLUMLPFunction
+Tensor automodel_lora_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj, const Linear& down_proj) {
+  const std::vector<LoraParameters> layers{LoraParameters(&gate_proj), LoraParameters(&up_proj),
+                                           LoraParameters(&down_proj)};
+  Record record(Op::lora_mlp, nullptr, inputs_of(x, {}, layers));
+  Tensor output;
+  {
+    const NoGrad no_grad(x.context());
+    const Tensor rows = as_rows(x), gate = adapted(rows, layers[0]), up = adapted(rows, layers[1]);
+    const Tensor hidden = empty_like(Op::empty, gate);
+    kernel(Op::mul, {&gate, &up}, hidden);
+    output = adapted(hidden, layers[2]);
+    Shape sizes = x.sizes();
+    sizes[-1] = output.size(-1);
+    output = view(output, sizes);
+    record.save(rows);
+    record.save(gate);
+    record.save(up);
+    for (const LoraParameters& its : layers) {
+      record.save(its.A);
+      record.save(its.B);
+    }
+  }
+  if (record)
+    record->custom = std::make_unique<std::function<void(Backward&)>>([layers, sizes = x.sizes()](Backward& b) {
+      const Tensor &x_in = b.saved(0), &e = b.saved(1), &g = b.saved(2), &gate_A = b.saved(3), &gate_B = b.saved(4),
+                   &up_A = b.saved(5), &up_B = b.saved(6), &down_A = b.saved(7), &down_B = b.saved(8);
+      const Tensor d_y = as_rows(b.grad());
+      const Tensor d_P = scaled_matmul(d_y, down_B);
+      const Tensor h = addmm(d_y, layers[2].base->weight, d_P, down_A);
+      for (const Tensor* in_place : {&h, &e, &g}) kernel(Op::mul, {&h, &e, &g}, *in_place);
+      const Tensor P = matmul(h, transposed(down_A));
+      const Tensor d_down_B = scaled_matmul(transposed(d_y), P), d_down_A = matmul(transposed(d_P), h);
+      const Tensor Q = matmul(x_in, transposed(up_A));
+      const Tensor d_up_B = scaled_matmul(transposed(e), Q), d_Q = scaled_matmul(e, up_B);
+      const Tensor d_up_A = matmul(transposed(d_Q), x_in);
+      const Tensor R = matmul(x_in, transposed(gate_A));
+      const Tensor d_gate_B = scaled_matmul(transposed(g), R), d_R = scaled_matmul(g, gate_B);
+      const Tensor d_gate_A = matmul(transposed(d_R), x_in);
+      if (b.wants(0)) {
+        const Tensor d_x = addmm(g, layers[0].base->weight, d_R, gate_A);
+        addmm_(d_x, e, layers[1].base->weight);
+        addmm_(d_x, d_Q, up_A);
+        b.give(0, view(d_x, sizes));
+      }
+      unsigned next = 1;
+      for (const Tensor* of : {&d_gate_A, &d_gate_B, &d_up_A, &d_up_B, &d_down_A, &d_down_B}) b.give(next++, *of);
+    });
+  return record.output(std::move(output));
+}
+
 }  // namespace oometer

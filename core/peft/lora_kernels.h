@@ -21,4 +21,9 @@ Tensor lora_o(const Tensor& x, const Linear& o_proj);
 /// apply_lora_mlp_swiglu, apply_lora_mlp_geglu
 Tensor lora_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj, const Linear& down_proj);
 
+/// NeMo Automodel 0.7 (components/_peft): LoRATritonFunction of a layer's input and its own result, to which it adds
+/// the adapter's, and LoRASwiGLUMLPFunction of layers in 16 bits without biases. Nothing is dropped.
+Tensor automodel_lora(const Tensor& x, const Linear& layer, const Tensor& result, bool by_triton);
+Tensor automodel_lora_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj, const Linear& down_proj);
+
 }  // namespace oometer

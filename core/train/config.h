@@ -13,6 +13,7 @@
 #include "nn/quantizer.h"
 #include "ops/liger.h"
 #include "peft/config.h"
+#include "peft/lora_function.h"
 #include "runtime/trl_behaviours.h"
 #include "tensor/context.h"
 
@@ -141,12 +142,13 @@ enum class TokensSeen : std::uint8_t { none, all, non_padding };
 enum class Every : std::uint8_t { no, steps, epoch };
 
 /// Whose loader and mixins stand around a trainer of a library.
-enum class LoopProject : std::uint8_t { none, axolotl };
+enum class LoopProject : std::uint8_t { none, axolotl, automodel };
 
 /// A loop, and what of its arguments no other setting says; by their own names.
 struct LoopConfig {
   LoopName name = LoopName::step;
   LoopProject project = LoopProject::none;
+  LoraFunction lora_function = LoraFunction::peft;
   bool loads_on_host = false;    ///< weights are made on the host, then moved (Module.to)
   bool compute_metrics = false;  ///< Trainer is given a function of that name: it gathers what it predicts
   std::int64_t max_steps = -1;   ///< Trainer's; -1: more than are run

@@ -8,6 +8,7 @@
 #include "autograd/engine.h"
 #include "ops/ops.h"
 #include "train/loops/run_trainer.h"
+#include "train/recipe_clip.h"
 #include "train/repetition.h"
 #include "train/training_cache.h"
 
@@ -167,10 +168,13 @@ void TrainingStrategy::step() {
     stops(DType::bfloat16, "bf16", "it has no kernel for their gradients");
     if (model_.refusal) return;
   }
-  Tensor found_inf, sum_of_found, scale;
+  Tensor found_inf, sum_of_found, scale, recipes_norm;
   if (grad_scale_) found_inf = find_inf(context_, unscales);
   if (training_.max_grad_norm) {
-    Tensor norm = clip_grad_norm(context_, model_.parameters);
+    const bool is_recipes = training_.loop.project == LoopProject::automodel;
+    Tensor norm =
+        is_recipes ? clip_recipes_grad_norm(context_, model_.parameters) : clip_grad_norm(context_, model_.parameters);
+    if (is_recipes) recipes_norm = norm;
     if (grad_norm.is_held) grad_norm.value = std::move(norm);
   }
   if (grad_scale_ && fused) {
@@ -240,7 +244,7 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
       kept.cache = std::move(cache);
     }
   }
-  if (micro_steps > 1 && strategy.divides_loss()) {
+  if (micro_steps > 1 && strategy.divides_loss() && training.loop.project != LoopProject::automodel) {
     loss = div_scalar(loss);
     if (training.keep_outputs) kept.loss = loss;
   }

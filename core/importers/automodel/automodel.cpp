@@ -92,6 +92,7 @@ constexpr Key kAutoKeys[] = {
     {"peft.use_dora", "false", kAutoPeft, ""},
     {"peft.lora_dtype", "", kAutoPeft, ""},
     {"peft.use_memory_efficient_lora", "true", kAutoPeft, ""},
+    {"peft.use_triton", "false", kAutoPeft, ""},
     {"quantization.load_in_4bit", "false", kAutoBnb, ""},
     {"quantization.load_in_8bit", "false", kAutoBnb, ""},
     {"quantization.bnb_4bit_quant_type", "\"nf4\"", kAutoBnb, "/training/quantization/bnb_4bit_quant_type"},
@@ -133,7 +134,7 @@ constexpr Gap kAutoGaps[] = {
     {"model.freeze_router", "", Effect::less, "the router does not train"},
     {"model.drafter_path", "", Effect::more, "a small second model that trains with it"},
     {"model.backend.linear", "\"torch\"", Effect::either, "linear layers of Transformer Engine"},
-    {"model.backend.rms_norm", "\"torch\"", Effect::either, "norms of other kernels"},
+    {"model.backend.rms_norm", "\"torch_fp32\"", Effect::either, "norms of other kernels"},
     {"model.backend.rope", "\"torch\"", Effect::either, "rotary embedding by another kernel"},
     {"model.backend.fused_rope", "", Effect::less, "rotary embedding in one kernel"},
     {"model.backend.fused_swiglu", "", Effect::less, "activation and product of the MLP in one kernel"},
@@ -149,7 +150,6 @@ constexpr Gap kAutoGaps[] = {
     {"loss_fn.fp32_upcast", "true", Effect::less, "logits are not converted to float32"},
     {"loss_fn.logit_softcapping", "0", Effect::more, "logits that are capped"},
     {"optimizer.param_group_overrides", "", Effect::either, "parameter groups of their own"},
-    {"peft.use_triton", "", Effect::less, "adapters by a kernel of its own"},
     {"peft.expert_weight_format", "\"unquantized\"", Effect::less, "experts that do not train in four bits"},
     {"packed_sequence.attn_implementation", "", Effect::either, "attention of packed samples"},
     {"packed_sequence.collate_max_length", "", Effect::either, "rows are padded to this length"},
@@ -239,6 +239,13 @@ std::string own_class_of(const json& config) {
     return "";
   const std::size_t end = std::min(name.find("ForCausalLM"), name.find("ForConditionalGeneration"));
   return is_word_of(std::string_view(name).substr(0, end), kOwnClasses) ? name : "";
+}
+
+/// Those that are modelled as its own (core/models/automodel): of rows that are not packed, whose attention would be
+/// Transformer Engine's.
+bool is_modelled_class(Keys& keys, const std::string& own) {
+  return is_word_of(own, "LlamaForCausalLM Qwen2ForCausalLM Qwen3ForCausalLM") &&
+         keys.size("packed_sequence.packed_sequence_size") <= 0;
 }
 
 bool mixes_experts(const json& config) {
@@ -394,7 +401,8 @@ json targets_beside_experts(const Context& context, const std::string& expressio
   return names.empty() ? json(expression) : names;
 }
 
-void take_automodel_lora(Context& context, Keys& keys) {
+/// `on_meta`: where the model is made (_transformers/auto_model.py: is_meta_device).
+void take_automodel_lora(Context& context, Keys& keys, bool on_meta) {
   keys.take("peft.dim");
   keys.take("peft.alpha");
   keys.take("peft.dropout");
@@ -422,11 +430,28 @@ void take_automodel_lora(Context& context, Keys& keys) {
   if (keys.has("peft.lora_dtype"))
     keys.leave_out("peft.lora_dtype", Effect::either, "adapters of this type; here they have the weights' type");
   keys.take("peft.lora_dtype", "/training/lora/autocast_adapter_dtype", false);
-  if (keys.truth("peft.use_memory_efficient_lora"))
-    keys.leave_out("peft.use_memory_efficient_lora", Effect::less,
-                   "adapters keep their input alone, and compute what A returns again in backward");
   const json dropout = keys.value("peft.dropout");
-  if (keys.text("peft.dropout_position") == "post" && dropout.is_number() && dropout > 0)
+  const bool drops = dropout.is_number() && dropout > 0;
+  const char* const kTriton = "peft.use_triton";
+  const bool by_triton = keys.truth(kTriton);
+  if (keys.truth("peft.use_memory_efficient_lora")) {
+    const json& config = context.model_config();
+    const bool is_modelled = !drops && !keys.truth("peft.use_dora") && !mixes_experts(config) &&
+                             member(config, "vision_config").is_null() && member_text(config, "hidden_act") == "silu" &&
+                             !keys.truth("quantization.load_in_4bit") && !keys.truth("quantization.load_in_8bit");
+    if (is_modelled) {
+      keys.take("peft.use_memory_efficient_lora", "/training/loop/lora_function",
+                std::string(by_triton ? "automodel-triton" : "automodel") + (on_meta ? "" : "-mlp"));
+      keys.note(kTriton, "/training/loop/lora_function");
+    } else {
+      keys.mark(kTriton);
+      keys.leave_out("peft.use_memory_efficient_lora", Effect::less,
+                     "adapters keep their input alone, and compute what A returns again in backward");
+    }
+  } else if (by_triton) {
+    keys.leave_out(kTriton, Effect::less, "adapters by a kernel of its own");
+  }
+  if (keys.text("peft.dropout_position") == "post" && drops)
     keys.leave_out("peft.dropout_position", Effect::less, "dropout acts on what an adapter returns, not on its input");
 }
 
@@ -496,7 +521,8 @@ void take_automodel_loss(Context& context, Keys& keys) {
 
 /// FSDP2 or DDP over all GPUs, and the precision, which FSDP2 decides. One GPU has neither (components/distributed/
 /// fsdp2.py: fsdp2_sharding_enabled).
-void take_automodel_parallel(Context& context, Keys& keys, const std::string& weights, const char* weights_key) {
+void take_automodel_parallel(Context& context, Keys& keys, const std::string& weights, const char* weights_key,
+                             bool has_own_parallelizer) {
   const std::int64_t others =
       degree(keys, "distributed.tp_size") * degree(keys, "distributed.cp_size") * degree(keys, "distributed.pp_size");
   constexpr std::pair<const char*, const char*> kDegrees[] = {
@@ -551,9 +577,13 @@ void take_automodel_parallel(Context& context, Keys& keys, const std::string& we
   if (keys.has(kPolicies[2])) keys.take(kPolicies[2], "/parallel/fsdp/reshard_after_forward", keys.truth(kPolicies[2]));
   if (keys.has(kPolicies[3])) keys.take(kPolicies[3], "/parallel/fsdp/cpu_offload", true);
   // components/distributed/parallelizer.py: apply_fsdp2_sharding_recursively
-  keys.leave_out("distributed.strategy", Effect::either,
-                 std::string("embeddings and a head of its own are gathered apart from the rest") +
-                     (keys.has(kPolicies[2]) ? "" : ", and the last layer stays gathered after forward"));
+  if (has_own_parallelizer || !member(context.model_config(), "vision_config").is_null())
+    return keys.leave_out("distributed.strategy", Effect::either,
+                          std::string("embeddings and a head of its own are gathered apart from the rest") +
+                              (keys.has(kPolicies[2]) ? "" : ", and the last layer stays gathered after forward"));
+  context.ledger.put("/parallel/fsdp/preparer", "automodel");
+  if (keys.has(kPolicies[2]) && keys.truth(kPolicies[2]))
+    keys.leave_out(kPolicies[2], Effect::less, "the last layer goes after forward, too; here it stays gathered");
 }
 
 /// Blocks as a whole where transformers' language models run, on one GPU too.
@@ -609,7 +639,12 @@ void read_automodel(Context& context, Keys& keys) {
                                       "NeMoAutoModelForImageTextToText");
   take_automodel_model(context, keys);
   const std::string own = keys.truth("model.force_hf") ? "" : own_class_of(context.model_config());
-  if (!own.empty())
+  const bool is_modelled = is_modelled_class(keys, own), is_other = !own.empty() && !is_modelled;
+  const json& job = context.ledger.job;
+  if (is_modelled && member(member(job, "model"), "config").is_object())
+    context.ledger.put("/model/config/model_type", "automodel_" + member_text(context.model_config(), "model_type"));
+  if (!is_other) context.ledger.put("/training/loop", {{"name", "step"}, {"project", "automodel"}});
+  if (is_other)
     keys.leave_out("model._target_", Effect::either,
                    own +
                        " is a class of Automodel's own, which keeps other activations than transformers', which is "
@@ -620,15 +655,16 @@ void read_automodel(Context& context, Keys& keys) {
   // "auto": as published; a model that is made anew: bf16
   if (weights.empty()) weights = target.ends_with("from_config") ? "bf16" : context.published_dtype(keys);
   take_automodel_samples(keys);
-  take_automodel_attention(context, keys, !own.empty());
-  take_automodel_parallel(context, keys, weights, weights_key);
-  take_automodel_checkpointing(context, keys, !own.empty());
+  take_automodel_attention(context, keys, is_other);
+  take_automodel_parallel(context, keys, weights, weights_key, is_other);
+  take_automodel_checkpointing(context, keys, is_other);
   keys.take("clip_grad_norm.max_norm");
   take_automodel_optimizer(keys);
   const bool has_adapters = keys.has("peft._target_") || keys.has("peft.dim") || keys.has("peft.target_modules");
   if (has_adapters) {
     keys.note("peft._target_", "/training/lora");
-    take_automodel_lora(context, keys);
+    const bool is_sharded = member_text(member(job, "parallel"), "strategy") == "fsdp2";
+    take_automodel_lora(context, keys, is_modelled || is_sharded);
     take_automodel_quantization(context, keys);
   } else {
     context.ledger.put("/training/stage", "full");
@@ -637,14 +673,15 @@ void read_automodel(Context& context, Keys& keys) {
   take_automodel_loss(context, keys);
   for (const char* key : {"compile.enabled", "fp8.enabled"})
     if (keys.truth(key)) keys.take(key);
-  if (own.empty() && context.model_config().is_object()) {
-    // What is called is transformers' forward, without use_cache=False.
+  if (!is_other && context.model_config().is_object()) {
+    // What is called is the model's forward, without use_cache=False.
     const bool caches = keys.truth("model.text_config.use_cache");
     if (caches && attends_in_windows(context.model_config()))
       keys.leave_out("model.text_config.use_cache", Effect::more, "forward returns keys and values too, of windows");
     else
       keys.take("model.text_config.use_cache", "/training/use_cache", caches);
-    if (keys.truth("model.use_liger_kernel") &&
+    if (is_modelled) keys.mark("model.use_liger_kernel");
+    if (!is_modelled && keys.truth("model.use_liger_kernel") &&
         degree(keys, "distributed.tp_size") * degree(keys, "distributed.cp_size") == 1) {
       if (keys.has("model.use_liger_kernel"))  // its loss is not the model's
         keys.take("model.use_liger_kernel", "/training/liger", {{"fused_linear_cross_entropy", false}});

@@ -69,6 +69,14 @@ inline constexpr Choice<LoopProject> kLoopProjects[] = {
     {"none", LoopProject::none, "None", ""},
     {"axolotl", LoopProject::axolotl, "Axolotl",
      "Inputs of models with adapters want gradients; offloading of its own"},
+    {"automodel", LoopProject::automodel, "NeMo Automodel", "The step of its recipe"},
+};
+inline constexpr Choice<LoraFunction> kLoraFunctions[] = {
+    {"peft", LoraFunction::peft, "peft", ""},
+    {"automodel", LoraFunction::automodel, "NeMo Automodel", "Saves its input alone"},
+    {"automodel-triton", LoraFunction::automodel_triton, "NeMo Automodel, Triton", "The same by kernels of its own"},
+    {"automodel-mlp", LoraFunction::automodel_mlp, "NeMo Automodel, MLP", "And a gated MLP is one function"},
+    {"automodel-triton-mlp", LoraFunction::automodel_triton_mlp, "NeMo Automodel, Triton, MLP", "Both"},
 };
 inline constexpr Choice<LoopName> kLoops[] = {
     {"step", LoopName::step, "Plain PyTorch",
@@ -258,7 +266,9 @@ inline constexpr Choice<FsdpConfig::Sharding> kShardings[] = {
 
 inline constexpr Choice<FsdpConfig::Preparer> kPreparers[] = {
     {"accelerate", FsdpConfig::Preparer::accelerate, "accelerate", "Embeddings, and final norm and head, are units"},
-    {"axolotl", FsdpConfig::Preparer::axolotl, "Axolotl", "Each adapter is a unit; the weights keep their type"}};
+    {"axolotl", FsdpConfig::Preparer::axolotl, "Axolotl", "Each adapter is a unit; the weights keep their type"},
+    {"automodel", FsdpConfig::Preparer::automodel, "NeMo Automodel",
+     "Embeddings and head that train and are not tied are units; the last block stays gathered"}};
 
 inline constexpr Choice<FsdpConfig::BackwardPrefetch> kPrefetches[] = {
     {"BACKWARD_PRE", FsdpConfig::BackwardPrefetch::pre, "Before backward",

@@ -405,6 +405,9 @@ constexpr Setting kLoopRows[] = {
     {.key = "project",
      .takes = one_of<kLoopProjects, &LoopConfig::project>(),
      .words = "Whose loader and mixins stand around the trainer"},
+    {.key = "lora_function",
+     .takes = one_of<kLoraFunctions, &LoopConfig::lora_function>(),
+     .words = "Whose function a layer with LoRA is"},
 };
 
 constexpr Setting kTrainerArgumentsRows[] = {

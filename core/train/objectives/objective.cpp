@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "train/objectives/causal_lm.h"
 #include "train/objectives/contrastive.h"
+#include "train/objectives/masked_cross_entropy.h"
 
 namespace oometer {
 
@@ -42,6 +43,7 @@ class OfSamples : public LossFunction {
 };
 
 std::unique_ptr<LossFunction> make_loss_function(const TrainingConfig& training, LossType own) {
+  if (training.loop.project == LoopProject::automodel && own != LossType::none) return make_masked_cross_entropy();
   switch (own) {
     case LossType::causal_lm:
       return make_causal_lm_loss(training);
