@@ -313,8 +313,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       cast_module(context, *model, weight_dtype(job.training.precision));
     if (on_host) {
       context.stopped = false;
-      // accelerate's FSDP takes a unit's parameters to the device when it makes the unit.
-      if (!job.parallel.fsdp.by_accelerate) move_to_device(context, model->parameters, model->buffers);
+      // accelerate's FSDP takes a unit's parameters to the device when it makes the unit, Automodel's makes shards
+      // there.
+      if (!job.parallel.fsdp.by_accelerate && job.parallel.fsdp.preparer != FsdpConfig::Preparer::automodel)
+        move_to_device(context, model->parameters, model->buffers);
     }
     simulation.module_parameters.resize(context.log.modules.size());
     for (const Parameter& parameter : model->parameters) {

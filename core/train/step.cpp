@@ -256,8 +256,9 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
   strategy.backward(loss, micro_step == micro_steps);
 }
 
+/// `recipes`: the data of a recipe whose micro-steps have a batch of their own each; null: `batch` stays.
 void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
-               const TrainingConfig& training, ModelInputs& batch) {
+               const TrainingConfig& training, ModelInputs& batch, const DataConfig* recipes) {
   // Every micro-step after the second repeats it: the gradients are there and are added to. The third still finds the
   // allocator's free blocks elsewhere than the second did, those after it as the third. So of many micro-steps three
   // are run, the last as the last, and the work of the others is the second's.
@@ -269,7 +270,9 @@ void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const
       for (int micro_step = 1; micro_step <= micro_steps && !strategy.stops(); ++micro_step) {
         WorkLog& work = context.log.work;
         const WorkMark begin = work.mark();
-        run_micro_step(context, model, strategy, objective, training, batch, iteration, micro_step, micro_steps, kept);
+        run_micro_step(context, model, strategy, objective, training, batch, iteration, micro_step, micro_steps, kept,
+                       recipes);
+        if (recipes) batch = {};
         if (micro_step == 2) work.repeat({begin, work.mark()}, training.gradient_accumulation_steps - micro_steps);
       }
       if (strategy.stops()) return;
@@ -350,10 +353,12 @@ void run_training(Context& context, Model& model, TrainingStrategy& strategy, co
     return run_trainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation);
   strategy.initialize();
   ModelInputs batch;
-  if (micro_batches.empty()) batch = objective.prepare(model);
+  const DataConfig* const recipes = training.loop.project == LoopProject::automodel ? &data : nullptr;
+  if (recipes) context.empty_cache();  // the last line of its setup()
+  if (micro_batches.empty() && !recipes) batch = objective.prepare(model);
   context.autocast.dtype = autocast_dtype(training.precision).value_or(DType::bfloat16);
   if (micro_batches.empty())
-    run_steps(context, model, strategy, objective, training, batch);
+    run_steps(context, model, strategy, objective, training, batch, recipes);
   else
     run_steps_of(micro_batches, context, model, strategy, objective, training, batch);
   context.finish();  // the loop has its batch still

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "autograd/checkpoint.h"
@@ -61,10 +62,22 @@ PositionEmbeddings embed_positions(const LlamaRotaryEmbedding& rotary_emb, const
   const std::int64_t length = position_ids.size(-1), width = 2 * rotary_emb.inv_freq.size(-1);
   { const Tensor most = empty(context, Op::max, {}, DType::int64); }
   if (!rotary_emb.cos_cached || length > rotary_emb.cos_cached.size(0)) {  // _build_cache
-    const Tensor t = empty(context, Op::arange, {length}, DType::float32);
-    const Tensor inv_freq = empty(context, Op::mul, {width / 2}, DType::float32);
-    const Tensor freqs = empty(context, Op::mul, {length, width / 2}, DType::float32);
-    const Tensor emb = cat({freqs, freqs}, -1);
+    Tensor t = empty(context, Op::arange, {length}, DType::float32), inv_freq;
+    {  // _compute_default_inv_freq
+      const auto made = [&](Op op) { return empty(context, op, {width / 2}, DType::float32); };
+      Tensor exponents = made(Op::to_copy);
+      {
+        Tensor quotients = made(Op::div);
+        exponents = std::move(quotients);
+      }
+      const Tensor powers = made(Op::pow);
+      { const Tensor base = empty(context, Op::empty, {}, DType::float64); }
+      exponents.reset();
+      const Tensor inverse = made(Op::reciprocal);
+      inv_freq = made(Op::mul);
+    }
+    Tensor freqs = empty(context, Op::mul, {length, width / 2}, DType::float32);
+    Tensor emb = cat({freqs, freqs}, -1);
     const auto table = [&](Op op) {
       const Tensor values = pointwise(op, {&emb}, DType::float32);
       Tensor scaled = mul_scalar(values);
@@ -73,12 +86,48 @@ PositionEmbeddings embed_positions(const LlamaRotaryEmbedding& rotary_emb, const
     };
     rotary_emb.cos_cached = table(Op::cos);
     rotary_emb.sin_cached = table(Op::sin);
+    for (Tensor* name : {&t, &inv_freq, &freqs, &emb}) name->reset();
   }
   const Shape sizes{position_ids.size(0), length, width};
   Tensor cos = empty(context, Op::index, sizes, DType::float32);
   Tensor sin = empty(context, Op::index, sizes, DType::float32);
   return {call.result(cos), call.result(sin)};
 }
+
+/// LlamaAttention.forward, whose names of what is projected stay until it returns.
+struct OwnAttention {
+  OwnAttention(const Builder& builder, const TextConfig& c, const ModelOptions& options)
+      : head_dim(c.head_dim),
+        call(attention_call(c, options)),
+        layer_idx(layer_index(builder)),
+        module(builder.module) {
+    const auto linear = [&](const char* name, std::int64_t in, std::int64_t out, bool bias) {
+      return Linear(builder.child(name, "Linear"), in, out, bias);
+    };
+    const std::int64_t width = c.num_attention_heads * head_dim, kv_width = c.num_key_value_heads * head_dim;
+    q_proj = linear("q_proj", c.hidden_size, width, c.qkv_bias);
+    k_proj = linear("k_proj", c.hidden_size, kv_width, c.qkv_bias);
+    v_proj = linear("v_proj", c.hidden_size, kv_width, c.qkv_bias);
+    o_proj = linear("o_proj", width, c.hidden_size, c.output_bias);
+  }
+  AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                              const Tensor& attention_mask) const {
+    ModuleCall self(hidden_states.context(), module);
+    Tensor q = q_proj(hidden_states), k = k_proj(hidden_states), v = v_proj(hidden_states);
+    AttentionInputs states{heads_of(q, head_dim), heads_of(k, head_dim), heads_of(v, head_dim)};
+    std::tie(states.query, states.key) = rotate_in_float32(states.query, states.key, positions);
+    AttentionOutputs attention = attend(call, layer_idx, states, positions, attention_mask);
+    attention.output = self.result(o_proj(attention.output));
+    for (Tensor* name : {&q, &k, &v, &states.query, &states.key, &states.value}) name->reset();
+    return attention;
+  }
+
+  Linear q_proj, k_proj, v_proj, o_proj;
+  std::int64_t head_dim;
+  AttentionCall call;
+  std::size_t layer_idx;
+  ModuleId module;
+};
 
 /// checkpoint_wrapper of attention, MLP and each norm (components/distributed/activation_checkpointing.py:
 /// apply_submodule_checkpointing).
@@ -125,10 +174,20 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
   const bool checkpoints = given.checkpointing.mode != CheckpointMode::none;
   DecoderParts parts;
   parts.layer = [c, options, checkpoints](const Builder& builder, std::size_t) -> std::unique_ptr<DecoderLayer> {
-    AttentionParts its;
-    its.rotate = rotate_in_float32;
-    if (c.names->norms_heads) its.norms_at = HeadNorms::viewed, its.norm = rms_norm, its.norm_type = c.names->rms_norm;
-    std::unique_ptr<TextLayer> layer = pre_norm_layer(builder, c, options, its, norm_of_class(c));
+    std::unique_ptr<TextLayer> layer;
+    if (c.names->norms_heads) {
+      AttentionParts its;
+      its.rotate = rotate_in_float32;
+      its.norms_at = HeadNorms::projected, its.norm = rms_norm, its.norm_type = c.names->rms_norm;
+      layer = pre_norm_layer(builder, c, options, its, rms_norm);
+    } else {
+      layer = std::make_unique<TextLayer>(builder, pre_norm);
+      layer->self_attn = OwnAttention(builder.child("self_attn", c.names->attention), c, options);
+      layer->mlp = LlamaMLP(builder.child("mlp", c.names->mlp), c, options.liger);
+      layer->input_norm = Norm(builder.child("input_layernorm", c.names->rms_norm), float32_norm, {c.hidden_size});
+      layer->feedforward_norm =
+          Norm(builder.child("post_attention_layernorm", c.names->rms_norm), float32_norm, {c.hidden_size});
+    }
     if (checkpoints) checkpoint_parts(*layer);
     return layer;
   };
