@@ -598,7 +598,7 @@ void FullyShard::post_backward(Group& group) {
 void FullyShard::before_forward(ModelInputs& inputs, bool last_micro_step) {
   if (refusal_) return;
   syncs_ = last_micro_step;
-  if (config_.param_dtype) input_cast_.apply(inputs, *config_.param_dtype);
+  if (const std::optional<DType> dtype = forward_inputs_dtype()) input_cast_.apply(inputs, *dtype);
   before_forward(model_.root);
 }
 

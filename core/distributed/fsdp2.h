@@ -31,7 +31,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return world_; }
   bool wraps_evaluation() const override { return true; }
-  std::optional<DType> arguments_dtype() const override { return config_.param_dtype; }
+  std::optional<DType> arguments_dtype() const override { return forward_inputs_dtype(); }
   bool autocasts() const override { return false; }  // Accelerator._prepare_fsdp2 does not
   std::vector<std::int64_t> ranks_that_differ() const override;
 
@@ -59,7 +59,11 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
 
   bool hears(ModuleId module) const override { return group_of_.contains(module); }
   bool hears_keywords(ModuleId) const override { return true; }
-  std::optional<DType> input_dtype(ModuleId) const override { return config_.param_dtype; }
+  std::optional<DType> input_dtype(ModuleId) const override { return forward_inputs_dtype(); }
+  /// Automodel's policy has cast_forward_inputs=False.
+  std::optional<DType> forward_inputs_dtype() const {
+    return config_.preparer == FsdpConfig::Preparer::automodel ? std::nullopt : config_.param_dtype;
+  }
   void before_forward(ModuleId module) override;
   void after_forward(ModuleId module) override;
   void before_backward(ModuleId module) override {

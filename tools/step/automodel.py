@@ -27,7 +27,8 @@ def training_of(spec: Spec) -> dict[str, Any]:
     if peft := loop.get("peft"):
         targets = peft.get("target_modules", ["*_proj"])
         if peft.get("use_memory_efficient_lora", True):
-            on_meta = not loop.get("force_hf") or spec.get("parallel", {}).get("strategy") == "fsdp2"
+            strategy = spec.get("parallel", {}).get("strategy")
+            on_meta = strategy == "fsdp2" or strategy is None and not loop.get("force_hf")
             by = "automodel-triton" if peft.get("use_triton") else "automodel"
             out["loop"]["lora_function"] = by if on_meta else f"{by}-mlp"
         lora = {"rank": peft.get("dim", 8), "alpha": peft.get("alpha", 32), "dropout": peft.get("dropout", 0.0), "autocast_adapter_dtype": False}
@@ -44,8 +45,10 @@ def distributed_setup(spec: Spec) -> Any:
     import torch.distributed as dist
     from torch._inductor.runtime import static_triton_launcher
 
-    from nemo_automodel.components.distributed import mesh_utils
+    import torch
+    from nemo_automodel.components.distributed import ddp, mesh_utils
 
+    ddp._resolve_ddp_device = lambda: torch.device("cuda", 0)
     mesh_utils._mesh_device_type = lambda: "cuda"  # of a group that is not NCCL's
     static_triton_launcher.StaticallyLaunchedTritonKernel.run = lambda *_, **__: None
     from nemo_automodel.recipes._dist_utils import create_distributed_setup_from_config

@@ -657,14 +657,15 @@ void read_automodel(Context& context, Keys& keys) {
   take_automodel_samples(keys);
   take_automodel_attention(context, keys, is_other);
   take_automodel_parallel(context, keys, weights, weights_key, is_other);
-  take_automodel_checkpointing(context, keys, is_other);
+  const bool is_ddp = lower_case(keys.text("distributed.strategy")) == "ddp";
+  take_automodel_checkpointing(context, keys, is_other || (!is_modelled && is_ddp && context.launch.gpus > 1));
   keys.take("clip_grad_norm.max_norm");
   take_automodel_optimizer(keys);
   const bool has_adapters = keys.has("peft._target_") || keys.has("peft.dim") || keys.has("peft.target_modules");
   if (has_adapters) {
     keys.note("peft._target_", "/training/lora");
     const bool is_sharded = member_text(member(job, "parallel"), "strategy") == "fsdp2";
-    take_automodel_lora(context, keys, is_modelled || is_sharded);
+    take_automodel_lora(context, keys, !is_ddp && (is_modelled || is_sharded));
     take_automodel_quantization(context, keys);
   } else {
     context.ledger.put("/training/stage", "full");

@@ -170,7 +170,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
                              const ModelOptions& given) {
   const auto& c = config.as<TextConfig>();
   ModelOptions options = given;
-  options.checkpointing.mode = CheckpointMode::none;
+  options.checkpointing = {};
   const bool checkpoints = given.checkpointing.mode != CheckpointMode::none;
   DecoderParts parts;
   parts.layer = [c, options, checkpoints](const Builder& builder, std::size_t) -> std::unique_ptr<DecoderLayer> {

@@ -41,8 +41,10 @@ TEST_CASE("Automodel loads weights as published, clips to 1 and accumulates to i
   CHECK(at(one, "/data/sequence_length") == 512);
   CHECK(at(one, "/parallel/strategy") == "absent");
   CHECK(taken_at(one, "/training/max_grad_norm")->is_default);
-  REQUIRE(left_out(one, "model._target_") != nullptr);  // a class of its own
-  CHECK(left_out(one, "model._target_")->effect == Effect::either);
+  CHECK(at(one, "/training/loop") == json({{"name", "step"}, {"project", "automodel"}}));
+  CHECK(at(one, "/training/use_cache") == true);
+  CHECK(at(one, "/model/config/model_type") == "automodel_qwen3");  // a class of its own
+  CHECK(left_out(one, "model._target_") == nullptr);
   CHECK(is_ignored(one, "dist_env"));
   CHECK(is_ignored(one, "optimizer.lr"));
 }
@@ -54,20 +56,21 @@ TEST_CASE("Automodel shards by FSDP2 in bf16 over as many GPUs as there are", "[
   check_taken(eight);
   CHECK(at(eight, "/parallel/strategy") == "fsdp2");
   CHECK(at(eight, "/parallel/data") == 4);
-  CHECK(at(eight, "/parallel/fsdp") == json({{"reduce_dtype", "fp32"}}));
+  CHECK(at(eight, "/parallel/fsdp") == json({{"preparer", "automodel"}, {"reduce_dtype", "fp32"}}));
   CHECK(at(eight, "/training/gradient_accumulation_steps") == 8);
   CHECK(at(eight, "/training/activation_checkpointing") == "non-reentrant");
-  CHECK(left_out(eight, "distributed.activation_checkpointing")->effect == Effect::more);
+  CHECK(left_out(eight, "distributed.activation_checkpointing") == nullptr);
   REQUIRE(left_out(eight, "distributed.cp_size") != nullptr);
   CHECK(left_out(eight, "distributed.cp_size")->effect == Effect::less);
-  CHECK(left_out(eight, "distributed.strategy")->effect == Effect::either);
+  CHECK(left_out(eight, "distributed.strategy") == nullptr);
   const Ledger master = ask({file_of("given", R"({"step_scheduler": {}, "dataset": {"seq_len": 128},
       "model": {"pretrained_model_name_or_path": "Qwen/Qwen3-0.6B", "torch_dtype": "float32"},
       "distributed": {"dp_size": 4}})")});
   check_taken(master);
   CHECK(at(master, "/parallel/data") == 4);
   CHECK(at(master, "/training/precision") == "fp32");
-  CHECK(at(master, "/parallel/fsdp") == json({{"param_dtype", "bf16"}, {"reduce_dtype", "fp32"}}));
+  CHECK(at(master, "/parallel/fsdp") ==
+        json({{"param_dtype", "bf16"}, {"preparer", "automodel"}, {"reduce_dtype", "fp32"}}));
   const Ledger ddp = ask({file_of("given", recipe(R"(, "distributed": {"strategy": "ddp"})"))}, 2);
   check_taken(ddp);
   CHECK(at(ddp, "/parallel/strategy") == "ddp");
@@ -83,7 +86,16 @@ TEST_CASE("Automodel's adapters have the weights' type and patterns of paths", "
                                              {"target_modules", ".*_proj"},
                                              {"use_dora", false},
                                              {"autocast_adapter_dtype", false}}));
-  CHECK(left_out(usual, "peft.use_memory_efficient_lora")->effect == Effect::less);
+  CHECK(left_out(usual, "peft.use_memory_efficient_lora") == nullptr);
+  CHECK(at(usual, "/training/loop/lora_function") == "automodel");  // MLPs of a model made on meta are not fused
+  const Ledger theirs = ask_one(R"({"step_scheduler": {}, "dataset": {"seq_len": 128}, "peft": {"use_triton": true},
+      "model": {"pretrained_model_name_or_path": "Qwen/Qwen3-0.6B", "force_hf": true}})");
+  check_taken(theirs);
+  CHECK(at(theirs, "/model/config/model_type") == "qwen3");
+  CHECK(at(theirs, "/training/loop/lora_function") == "automodel-triton-mlp");
+  const Ledger packed = ask_one(recipe(R"(, "packed_sequence": {"packed_sequence_size": 1024})"));
+  CHECK(left_out(packed, "model._target_")->effect == Effect::either);  // Transformer Engine's attention
+  CHECK(at(packed, "/training/loop") == "absent");
   const Ledger named = ask_one(recipe(R"(, "peft": {"dim": 16, "dropout": 0.1,
       "target_modules": ["*.self_attn.q_proj", "v_proj"]})"));
   check_taken(named);
