@@ -401,6 +401,14 @@ json targets_beside_experts(const Context& context, const std::string& expressio
   return names.empty() ? json(expression) : names;
 }
 
+/// Whether its MLPs have silu, which a config need not say where it is the class's default.
+bool has_silu(const json& config) {
+  const std::string act = member_text(config, "hidden_act");
+  return act == "silu" || (act.empty() && is_word_of(member_text(config, "model_type"),
+                                                     "llama mistral ministral3 qwen2 qwen3 automodel_llama "
+                                                     "automodel_qwen2 automodel_qwen3"));
+}
+
 /// `on_meta`: where the model is made (_transformers/auto_model.py: is_meta_device).
 void take_automodel_lora(Context& context, Keys& keys, bool on_meta) {
   keys.take("peft.dim");
@@ -437,7 +445,7 @@ void take_automodel_lora(Context& context, Keys& keys, bool on_meta) {
   if (keys.truth("peft.use_memory_efficient_lora")) {
     const json& config = context.model_config();
     const bool is_modelled = !drops && !keys.truth("peft.use_dora") && !mixes_experts(config) &&
-                             member(config, "vision_config").is_null() && member_text(config, "hidden_act") == "silu" &&
+                             member(config, "vision_config").is_null() && has_silu(config) &&
                              !keys.truth("quantization.load_in_4bit") && !keys.truth("quantization.load_in_8bit");
     if (is_modelled) {
       keys.take("peft.use_memory_efficient_lora", "/training/loop/lora_function",
