@@ -10,7 +10,7 @@ A spec says what a person's script says, in that script's terms:
     "model":  {"class", "config"}
     "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
                "quantization": BitsAndBytesConfig's arguments with "prepare_model_for_kbit_training",
-               "lora_kernels": Axolotl's, "cut_cross_entropy": its,
+               "lora_kernels": Axolotl's, "cut_cross_entropy": its, "float32_modules": [...],
                "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
     "loop":   {"kind": "trainer" | "sft" | "dpo" | "kto" | "reward" | "orpo" | "pairwise" | "custom_dpo" | "custom_kto" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
                "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand;
@@ -109,8 +109,9 @@ def job_of(spec: Spec) -> dict[str, Any]:
         training["lora"] |= dict.fromkeys(train.get("lora_kernels", ()), True)
     if train.get("cut_cross_entropy"):
         training["cut_cross_entropy"] = True
-    if train.get("quantization"):
-        training["quantization"] = train["quantization"]
+    for key in ("quantization", "float32_modules"):
+        if train.get(key):
+            training[key] = train[key]
     if train.get("peft"):
         training["peft"] = peft_of(train["peft"])
     if loop["kind"] == "automodel":

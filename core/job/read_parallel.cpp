@@ -437,6 +437,12 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.cut_cross_entropy && fsdp)
     reader.fail_found("strategy", "not-modelled",
                       "training.cut_cross_entropy under it is not supported yet; expected none, ddp or deepspeed");
+  if (const auto& quantization = job.training.quantization; quantization && quantization->moe_experts && fsdp)
+    reader.fail_found("strategy", "not-modelled",
+                      "training.quantization.quantize_moe_experts under it is not supported yet; expected none or ddp");
+  if (!job.training.float32_modules.empty() && (deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      "training.float32_modules under it is not supported yet; expected none or ddp");
   const bool adapts_parameters = job.training.lora && !job.training.lora->target_parameters.empty();
   if (adapts_parameters && fsdp) refuse_adapted_parameters(reader, "strategy");
   if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))

@@ -496,6 +496,14 @@ void check_quantized(ConfigReader& training, const TrainingConfig& so_far) {
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantized weights are not supported yet: leave them out");
+  if (!so_far.quantization->moe_experts) return;
+  ConfigReader reader = training.object(kKey);
+  const auto refuse = [&](const char* what) {
+    reader.fail_found("quantize_moe_experts", "not-modelled",
+                      std::string(what) + " beside it is not supported yet: leave one of them out");
+  };
+  if (so_far.lora && !so_far.lora->target_parameters.empty()) refuse("an adapter of experts");
+  if (so_far.liger.swiglu) refuse("Liger's swiglu");
 }
 
 /// What is known of older TRL.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -245,6 +246,31 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
   simulation.log = std::move(context.log);
 }
 
+/// "norm" is a part of a module's path, ".gate" its name. What is below it is cast with it.
+[[gnu::noinline]] void cast_to_float32(Context& context, Model& model, const std::vector<std::string>& names) {
+  const NoGrad no_grad(context);
+  const auto is_named = [&](ModuleId module) {
+    const std::string path = "." + module_path(context.log, module) + ".";
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return path.find(name.starts_with('.') ? name + "." : name) != std::string::npos;
+    });
+  };
+  const auto cast_buffers = [&](ModuleId module) {
+    for (const Buffer& buffer : model.buffers) {
+      if (buffer.module != module || !is_half(buffer.tensor.dtype())) continue;
+      const ModuleScope scope(context, module);
+      replace_data(buffer.tensor, empty(context, Op::to_copy, buffer.tensor.sizes(), DType::float32, Role::buffer));
+    }
+  };
+  const std::vector<Parameter>& parameters = model.parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const ModuleId module = parameters[i].module;
+    if (!is_named(module)) continue;
+    if (is_half(parameters[i].tensor.dtype())) cast_parameter(parameters[i].tensor, DType::float32);
+    if (i + 1 == parameters.size() || parameters[i + 1].module != module) cast_buffers(module);
+  }
+}
+
 }  // namespace
 
 Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) {
@@ -284,10 +310,12 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     const std::unique_ptr<Model> model = build_model(context, job.model.config, data, options);
     context.stopped = on_host;
     if (quantizer) simulation.refusal = quantizer->check_skipped();
+    if (quantizer && !simulation.refusal) simulation.refusal = quantizer->check_experts(model->parameters);
     if (simulation.refusal) return simulation;
     const std::unique_ptr<Objective> objective = make_objective(job.training, model->loss_type);
     if (job.task == Task::train) model->loss_function = objective->loss_function();
     if (quantizer) quantizer->load(model->parameters, model->buffers);
+    if (!job.training.float32_modules.empty()) cast_to_float32(context, *model, job.training.float32_modules);
     std::vector<ZeroParameter> cut;
     if (zero_init) cut = zero_init->finish();
     if (!job.training.checkpointing.segments.empty())

@@ -10,6 +10,12 @@
 
 namespace oometer {
 
+Tensor dequantize_4bit(Context& context, const QuantState& state) {
+  Tensor absmax;
+  if (state.nested) absmax = empty(context, Op::dequantize, {state.blocks()}, DType::float32);
+  return empty(context, Op::dequantize, state.shape, state.dtype);
+}
+
 namespace {
 
 /// A custom operator runs it (bitsandbytes::gemm_4bit): FlopCounterMode does not look inside.
@@ -54,10 +60,7 @@ Tensor matmul_4bit(const Tensor& x, const std::shared_ptr<const QuantState>& sta
     Tensor grad_bias;
     if (b.wants(1)) grad_bias = reduce(Op::sum, b.grad(), {0}, false, b.input_dtype(1));
     if (b.wants(0)) {
-      Tensor absmax;
-      if (state->nested) absmax = empty(b.context, Op::dequantize, {state->blocks()}, DType::float32);
-      Tensor weight = empty(b.context, Op::dequantize, state->shape, state->dtype);
-      absmax.reset();
+      Tensor weight = dequantize_4bit(b.context, *state);
       weight = to(weight, b.grad().dtype());
       b.give(0, matmul(b.grad(), weight));
     }

@@ -20,6 +20,9 @@ struct QuantState {
   std::int64_t blocks() const { return (numel(shape) + kBlock - 1) / kBlock; }
 };
 
+/// dequantize_4bit: the weight as a whole.
+Tensor dequantize_4bit(Context& context, const QuantState& state);
+
 /// Linear4bit.forward: the weight comes back as a whole for the product, in forward and, where the input wants a
 /// gradient, in backward. Nothing is kept of the input.
 Tensor linear_4bit(const Tensor& x, const std::shared_ptr<const QuantState>& weight, const Tensor& bias);

@@ -77,7 +77,74 @@ DType Quantizer::adapter_dtype(bool is_quantized, DType dtype) const {
   return config_.prepares ? DType::float32 : dtype;
 }
 
+/// Bnb4bitParametrization (nn/parametrize.py), computed when it is asked for and kept until the module has returned
+/// (_enable_parametrization_cache).
+class DequantizedExperts : public ParametersWrapper {
+ public:
+  DequantizedExperts(ModuleId module, std::vector<std::pair<const char*, std::shared_ptr<const QuantState>>> states)
+      : module_(module), states_(std::move(states)) {}
+
+  std::unique_ptr<Call> call(std::span<const NamedParameter>) const override { return std::make_unique<Cache>(*this); }
+
+ private:
+  class Cache : public Call {
+   public:
+    explicit Cache(const DequantizedExperts& experts) : experts_(experts) {}
+    Tensor operator()(const char* name, const Tensor& parameter) override {
+      for (const auto& [cached, value] : cached_)
+        if (cached == std::string_view(name)) return value;
+      for (const auto& [quantized, state] : experts_.states_) {
+        if (quantized != std::string_view(name)) continue;
+        const NoGrad no_grad(parameter.context());
+        const ModuleScope scope(parameter.context(), experts_.module_);
+        cached_.emplace_back(name, dequantize_4bit(parameter.context(), *state));
+        return cached_.back().second;
+      }
+      return parameter;
+    }
+
+   private:
+    const DequantizedExperts& experts_;
+    std::vector<std::pair<const char*, Tensor>> cached_;
+  };
+
+  ModuleId module_;
+  std::vector<std::pair<const char*, std::shared_ptr<const QuantState>>> states_;
+};
+
+std::shared_ptr<const ParametersWrapper> Quantizer::quantize_experts(
+    const Builder& at, std::span<const ParameterSizes> parameters, std::shared_ptr<const ParametersWrapper> adapters) {
+  if (!config_.moe_experts || module_path(context_.log, at.module).find("expert") == std::string::npos) return adapters;
+  std::vector<std::pair<const char*, std::shared_ptr<const QuantState>>> states;
+  for (const ParameterSizes& parameter : parameters) {
+    const auto state = std::make_shared<QuantState>();
+    state->shape = parameter.sizes;
+    state->dtype = at.dtype;
+    state->nested = true;
+    experts_.push_back({at.module, parameter.name, state});
+    states.emplace_back(parameter.name, state);
+  }
+  return std::make_shared<DequantizedExperts>(at.module, std::move(states));
+}
+
+bool Quantizer::is_of_experts(const Parameter& parameter) const {
+  return config_.moe_experts && parameter.tensor.sizes().ndim() >= 3 &&
+         (module_path(context_.log, parameter.module) + "." + parameter.name).find("expert") != std::string::npos;
+}
+
+std::optional<Error> Quantizer::check_experts(const std::vector<Parameter>& parameters) const {
+  for (const Parameter& parameter : parameters)
+    if (is_of_experts(parameter) && !state_of(parameter))
+      return Error{"not-modelled", "/training/quantization/quantize_moe_experts",
+                   "found " + module_path(context_.log, parameter.module) + "." + parameter.name +
+                       ", experts of a class that is not supported yet with it: leave it out"};
+  return std::nullopt;
+}
+
 QuantState* Quantizer::state_of(const Parameter& parameter) const {
+  for (const QuantizedExperts& experts : experts_)
+    if (experts.module == parameter.module && experts.name == std::string_view(parameter.name))
+      return experts.state.get();
   if (parameter.name != std::string_view("weight")) return nullptr;
   const auto found = std::find_if(modules_.begin(), modules_.end(),
                                   [&](const auto& entry) { return entry.first == parameter.module; });
@@ -90,14 +157,17 @@ QuantState* Quantizer::state_of(const Parameter& parameter) const {
 }
 
 // functional.py, quantize_4bit and quantize_blockwise.
-Tensor Quantizer::pack(const Tensor& weight, QuantState& state) {
+Tensor Quantizer::pack(const Tensor& weight, QuantState& state, DType storage) {
   const std::int64_t elements = weight.numel();
   const auto constant = [&](Op op, const Shape& sizes, DType dtype) {
     return empty(context_, op, sizes, dtype, Role::parameter);
   };
   Tensor absmax = constant(Op::empty, {state.blocks()}, DType::float32);
-  const DType storage = config_.quant_storage;
-  Tensor packed = constant(Op::empty, {(elements + 1) / (2 * element_size(storage)), 1}, storage);
+  const std::int64_t packed_elements = (elements + 1) / (2 * element_size(storage));
+  // Flat there as well; here the first dimension is still that of the experts.
+  const bool has_experts = state.shape.ndim() == 3 && packed_elements % state.shape[0] == 0;
+  const Shape sizes = has_experts ? Shape{state.shape[0], packed_elements / state.shape[0]} : Shape{packed_elements, 1};
+  Tensor packed = constant(Op::empty, sizes, storage);
   state.code = constant(Op::to_copy, {16}, DType::float32);
   {
     const Tensor absolute = empty_like(Op::abs, state.code);
@@ -172,7 +242,10 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
   std::int64_t bytes = 0;
   for (const Parameter& parameter : parameters)
     bytes += is_quantized(parameter) ? parameter.tensor.numel() / 2 : parameter.tensor.nbytes();
-  { const Workspace warmup(context_, Op::empty, bytes); }  // caching_allocator_warmup
+  // caching_allocator_warmup, which Axolotl takes out with experts
+  if (!config_.moe_experts) {
+    const Workspace warmup(context_, Op::empty, bytes);
+  }
   std::vector<std::pair<std::string, const Parameter*>> order;
   order.reserve(parameters.size());
   for (const Parameter& parameter : parameters) {
@@ -181,7 +254,8 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return comes_before(a.first, b.first); });
   std::vector<Tensor> loaded;  // by the threads, which are ahead
   loaded.reserve(order.size());
-  const auto ahead = static_cast<std::size_t>(weights_loaded_ahead_);
+  const auto ahead =
+      static_cast<std::size_t>(config_.moe_experts ? 0 : weights_loaded_ahead_);  // nor are there threads
   for (std::size_t i = 0; i < order.size(); ++i) {
     while (loaded.size() < std::min(order.size(), i + 1 + ahead)) {
       const Parameter& next = *order[loaded.size()].second;
@@ -195,8 +269,11 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
     const ModuleScope scope(context_, parameter->module);
     const Tensor& tensor = parameter->tensor;
     QuantState* state = state_of(*parameter);
-    replace_data(tensor, state ? pack(loaded[i], *state) : loaded[i]);
+    const bool of_experts = state && is_of_experts(*parameter);
+    replace_data(tensor,
+                 state ? pack(loaded[i], *state, of_experts ? DType::uint8 : config_.quant_storage) : loaded[i]);
     loaded[i].reset();
+    if (of_experts) context_.empty_cache();
     if (state) tensor->leaf_requires_grad = false;
   }
   for (const Buffer& buffer : buffers) {

@@ -25,7 +25,8 @@ struct QuantizationConfig {
   DType compute_dtype = DType::float32;                  ///< bnb_4bit_compute_dtype
   DType quant_storage = DType::uint8;                    ///< bnb_4bit_quant_storage: of the packed weights
   std::optional<std::vector<std::string>> skip_modules;  ///< llm_int8_skip_modules; none: the output embeddings
-  bool prepares = true;  ///< prepare_model_for_kbit_training: everything else becomes float32
+  bool prepares = true;      ///< prepare_model_for_kbit_training: everything else becomes float32
+  bool moe_experts = false;  ///< Axolotl's quantize_moe_experts
 
   bool operator==(const QuantizationConfig&) const = default;
 };
@@ -42,6 +43,13 @@ class Quantizer {
   /// For the Linear that is being built, [out, in]; null: it is left as it is (replace_with_bnb_linear).
   std::shared_ptr<const QuantState> quantize(const Builder& builder, const Shape& shape);
 
+  /// Axolotl 0.19's quantize_moe_experts (monkeypatch/moe_quant.py): experts' parameters, of three dimensions, become
+  /// nf4 with double quantisation when they are loaded, and come back as a whole while their module runs. Who says what
+  /// they are then: `adapters`, where nothing is quantised. `at`: the module itself.
+  std::shared_ptr<const ParametersWrapper> quantize_experts(const Builder& at,
+                                                            std::span<const ParameterSizes> parameters,
+                                                            std::shared_ptr<const ParametersWrapper> adapters);
+
   /// A module's parameter of `name` that from_pretrained merges of experts' own, [experts, ...], which the checkpoint
   /// calls `projections` (transformers 5.23, core_model_loading.py: MergeModulelist, then Concatenate).
   void merges(ModuleId module, const char* name, std::span<const char* const> projections) {
@@ -57,6 +65,9 @@ class Quantizer {
   /// The error of a name in llm_int8_skip_modules that skips nothing, which transformers takes without a word.
   std::optional<Error> check_skipped() const;
 
+  /// The error of experts that quantize_moe_experts would have quantised, but whose class has no such thing here.
+  std::optional<Error> check_experts(const std::vector<Parameter>& parameters) const;
+
   /// `parameters` in the order of named_parameters().
   void load(std::vector<Parameter>& parameters, const std::vector<Buffer>& buffers);
 
@@ -71,8 +82,15 @@ class Quantizer {
     std::span<const char* const> projections;
   };
 
+  struct QuantizedExperts {
+    ModuleId module;
+    const char* name;
+    std::shared_ptr<QuantState> state;
+  };
+
   QuantState* state_of(const Parameter& parameter) const;
-  Tensor pack(const Tensor& weight, QuantState& state);
+  bool is_of_experts(const Parameter& parameter) const;  ///< whether quantize_moe_experts takes it
+  Tensor pack(const Tensor& weight, QuantState& state, DType storage);
   std::string key_of(const Parameter& parameter) const;  ///< in the checkpoint
   /// Null: the checkpoint has the parameter as it is.
   const MergedParameter* merged(const Parameter& parameter) const;
@@ -85,7 +103,8 @@ class Quantizer {
   int weights_loaded_ahead_;
   std::vector<std::shared_ptr<QuantState>> states_;
   std::vector<std::pair<ModuleId, QuantState*>> modules_;  ///< as built; peft's base_layer comes below
-  Tensor dynamic_map_;                                     ///< name2qmap["dynamic"], shared by all
+  Tensor dynamic_map_;  ///< name2qmap["dynamic"], shared by all
+  std::vector<QuantizedExperts> experts_;
 };
 
 }  // namespace oometer

@@ -244,6 +244,9 @@ struct TrainingConfig {
   std::int64_t cross_entropy_chunks = 0;           ///< into which the loss cuts the sequence; 0: it is taken whole
   SavesOn save_on_cpu = SavesOn::device;           ///< around forward and loss
   std::optional<QuantizationConfig> quantization;  ///< none: weights as `precision` says
+  /// Modules that are float32 whatever `precision` says, cast once the model is loaded: by a part of their path, or,
+  /// behind a dot, by their name.
+  std::vector<std::string> float32_modules;
   std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss
 
   /// Something of peft's trains beside frozen weights.

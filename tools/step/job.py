@@ -139,7 +139,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train["lora_kernels"] = [k for k in ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel") if lora.get(k)]
     if training.get("ia3"):
         train["ia3"] = dict(training["ia3"])
-    for key in ("liger", "chunked_cross_entropy", "cut_cross_entropy", "save_on_cpu", "quantization", "keep_outputs", "ema"):
+    for key in ("liger", "chunked_cross_entropy", "cut_cross_entropy", "save_on_cpu", "quantization", "float32_modules", "keep_outputs", "ema"):
         if training.get(key):
             train[key] = dict(training[key]) if isinstance(training[key], dict) else training[key]
     spec: Spec = {

@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 from step.kernels import use_kernels
-from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, match_in_order, use_flash_attn
+from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, match_in_order, quantize_experts, use_flash_attn
 from step.spec import DTYPES, Spec
 
 METHODS = {"motion_centric_masking_ratio": "everest", "f_arch": "meft"}  # of papers, by a key of theirs: our own models of them
@@ -117,6 +117,8 @@ def quantized_model(cls: Any, config: Any, train: dict[str, Any]) -> Any:
 
     options = dict(train["quantization"])
     prepared = options.pop("prepare_model_for_kbit_training", True)
+    if options.pop("quantize_moe_experts", False):
+        quantize_experts()
     dtype = getattr(torch, DTYPES[train["precision"]])
     with tempfile.TemporaryDirectory() as folder:
         saved = cls._from_config(config, dtype=dtype)
@@ -133,8 +135,17 @@ def quantized_model(cls: Any, config: Any, train: dict[str, Any]) -> Any:
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False) if prepared else model
 
 
+def cast_to_float32(model: Any, names: list[str]) -> None:
+    """Modules by a part of their path, or, behind a dot, by their name."""
+    for path, module in model.named_modules():
+        if any(f".{path}".endswith(name) if name.startswith(".") else name in path for name in names):
+            module.float()
+
+
 def prepare(model: Any, train: dict[str, Any]) -> Any:
     import torch
+
+    cast_to_float32(model, train.get("float32_modules", []))
 
     for part in (model.config, getattr(model.config, "text_config", None)):
         if part is not None:

@@ -160,6 +160,17 @@ def cut_cross_entropy(model: Any) -> None:
     cce_patch(inner.config.model_type)
 
 
+def quantize_experts() -> None:
+    """Axolotl's quantize_moe_experts (axolotl 0.19, whose wheel is on PYTHONPATH), with bnb_config_kwargs of its own or none."""
+    import os
+    from types import SimpleNamespace
+
+    from axolotl.monkeypatch import moe_quant
+
+    os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
+    moe_quant.patch_moe_quantization_on_load(SimpleNamespace(load_in_8bit=False))
+
+
 def fuse_adapters(model: Any, kernels: list[str]) -> None:
     """Axolotl's functions over layers with adapters (axolotl 0.19, whose wheel is on PYTHONPATH), as its trainer puts them in."""
     launch_nothing()

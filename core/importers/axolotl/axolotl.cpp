@@ -52,6 +52,13 @@ constexpr Key kAxolotlKeys[] = {
     {"load_in_4bit", "false", kLora, ""},
     {"load_in_8bit", "false", kLora, ""},
     {"bnb_config_kwargs", "", "loaders/model.py: _set_quantization_config", ""},
+    {"quantize_moe_experts", "false", kSchema, ""},
+    {"flash_attn_fuse_mlp", "", "loaders/patch_manager.py: _apply_llama_flash_attn_patches", ""},
+    {"max_packed_sequence_len", "", "utils/schemas/deprecated.py", ""},
+    {"rope_scaling", "", "utils/schemas/deprecated.py", ""},
+    {"s2_attention", "", "utils/schemas/deprecated.py", ""},
+    {"flash_attn_rms_norm", "", "utils/schemas/deprecated.py", ""},
+    {"dp_shard_size", "", "utils/distributed.py: _get_parallel_config_kwargs", ""},
     {"lora_r", "", kLora, "/training/lora/rank"},
     {"lora_alpha", "", kLora, "/training/lora/alpha"},
     {"lora_dropout", "0.0", kLora, "/training/lora/dropout"},
@@ -90,7 +97,6 @@ constexpr Gap kAxolotlGaps[] = {
     {"lora_embedding_kernel", "", Effect::less, "a kernel of Axolotl's own for adapters of the embeddings"},
     {"layer_offloading", "", Effect::less, "weights of frozen layers lie in host memory"},
     {"selective_checkpointing", "", Effect::more, "a checkpoint keeps what attention returned"},
-    {"quantize_moe_experts", "", Effect::less, "experts in four bits"},
     {"use_scattermoe", "", Effect::either, "kernels of Axolotl's own for experts"},
     {"use_sonicmoe", "", Effect::either, "kernels of Axolotl's own for experts"},
     {"use_kernels", "", Effect::either, "kernels of the hub in the place of the model's own"},
@@ -110,19 +116,15 @@ constexpr Gap kAxolotlGaps[] = {
     {"sequence_parallel_degree", "1", Effect::less, "each GPU has a part of the sequence"},
     {"tensor_parallel_size", "1", Effect::less, "each GPU has a part of each weight"},
     {"expert_parallel_size", "1", Effect::less, "each GPU has some of the experts"},
-    {"dp_shard_size", "1", Effect::either, "GPUs that share the weights: as many as are said with --gpus"},
     {"dp_replicate_size", "1", Effect::either, "copies of the shards"},
     {"liger_rms_norm_gated", "", Effect::less, "gated norms in one kernel"},
     {"liger_layer_norm", "", Effect::less, "layer norms in one kernel"},
     {"liger_use_token_scaling", "", Effect::either, "weights of tokens in the loss"},
     {"flash_attn_cross_entropy", "", Effect::less, "a loss in the place of the logits"},
-    {"flash_attn_rms_norm", "", Effect::less, "norms in one kernel"},
-    {"flash_attn_fuse_mlp", "", Effect::either, "an MLP in one kernel"},
     {"flash_optimum", "", Effect::either, "BetterTransformer"},
     {"xformers_attention", "", Effect::either, "attention of xformers; taken as SDPA"},
     {"flex_attention", "", Effect::either, "FlexAttention; taken as SDPA"},
     {"flex_attn_compile_kwargs", "", Effect::either, "FlexAttention"},
-    {"s2_attention", "", Effect::either, "attention in groups"},
     {"lisa_n_layers", "", Effect::less, "only some layers train at a time"},
     {"relora", "", Effect::either, "adapters are merged and made anew"},
     {"relora_steps", "", Effect::either, "adapters are merged and made anew"},
@@ -138,7 +140,6 @@ constexpr Gap kAxolotlGaps[] = {
     {"peft", "", Effect::either, "LoftQ"},
     {"image_size", "", Effect::less, "images are made this size"},
     {"batch_flattening", "", Effect::less, "a batch in one row, without padding"},
-    {"max_packed_sequence_len", "", Effect::either, "packing of an earlier version"},
     {"early_stopping_patience", "", Effect::either, "an evaluation that ends the run"},
     {"eval_table_size", "0", Effect::more, "an evaluation that generates"},
     {"do_causal_lm_eval", "", Effect::more, "an evaluation that generates"},
@@ -169,7 +170,6 @@ constexpr Gap kAxolotlGaps[] = {
     {"gpu_memory_limit", "", Effect::either, "where the weights are put"},
     {"embedding_lr_scale", "", Effect::either, "parameter groups of their own"},
     {"grokfast_alpha", "", Effect::more, "a mean of the gradients"},
-    {"rope_scaling", "", Effect::either, "rotary tables of longer sequences"},
     {"lora_alpha_pattern", "", Effect::either, "adapters of other scales"},
     {"peft_layers_pattern", "", Effect::less, "only some layers have adapters"},
     {"torch_compile_options", "", Effect::either, "how the model is compiled"},
@@ -262,6 +262,12 @@ void take_axolotl_attention(Context& context, Keys& keys) {
   std::string name = keys.text("attn_implementation");
   if (is_word_of(name, "flash flash_attn flash_attention")) name = "flash_attention_2";
   if (is_word_of(name, "flex_attention xformers sage flash_attention_4 flash_attention_torch")) {
+    if (const std::string type = member_text(context.model_config(), "model_type");
+        is_word_of(type, "gptj falcon") && is_word_of(name, "flex_attention xformers sage flash_attention_torch"))
+      return keys.refuse("attn_implementation", "found " + quote(name) +
+                                                    ", which the class has no attention for, so that " +
+                                                    "loading stops (KeyError); expected eager or flash_attention_2" +
+                                                    (type == "falcon" ? " or sdpa" : ""));
     keys.leave_out("attn_implementation", Effect::either, name + " is taken as SDPA");
     name = "sdpa";
   }
@@ -503,27 +509,57 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   }
 }
 
-/// Norms, embeddings and head are float32 where the whole model trains, outside FSDP, with an attention that takes
-/// float32 (loaders/model.py: _configure_embedding_dtypes).
-void note_float32_parts(Context& context, Keys& keys) {
-  const json attention = member(member(context.ledger.job, "training"), "attention");
-  if (keys.has("fsdp") || keys.has("fsdp_config")) return;
-  const std::string said = keys.text("attn_implementation");
-  if (member(member(context.ledger.job, "training"), "cut_cross_entropy") == true) return;  // they are converted back
-  if ((attention != "sdpa" && attention != "eager") || !is_word_of(said, "sdpa eager")) return;
-  std::optional<std::int64_t> bytes;
-  const json& config = context.model_config();
-  if (config.is_object()) {
-    const json rows = member(config, "vocab_size"), width = member(config, "hidden_size");
-    if (rows.is_number_integer() && width.is_number_integer() && rows < 1 << 24 && width < 1 << 20)
-      // weight, gradient and two states: 8 bytes more an element
-      bytes = 8 * rows.get<std::int64_t>() * width.get<std::int64_t>() *
-              (member(config, "tie_word_embeddings") == true ? 1 : 2);
+/// Modules that are float32 outside FSDP (loaders/model.py: _configure_embedding_dtypes): routers, and, where the whole
+/// model trains with an attention that takes float32, norms, embeddings and head, unless cut_cross_entropy has them
+/// converted back. DeepSpeed converts all of them.
+void take_float32_parts(Context& context, Keys& keys, bool has_adapters) {
+  if (is_sharded(keys) || weights_of(keys, is_bf16(keys)) == "fp32") return;
+  const json training = member(context.ledger.job, "training");
+  const std::string type = member_text(context.model_config(), "model_type");
+  json names = json::array();
+  if (!has_adapters && is_word_of(keys.text("attn_implementation"), "sdpa eager") &&
+      is_word_of(member_text(training, "attention"), "sdpa eager") && member(training, "cut_cross_entropy") != true) {
+    // get_linear_embedding_layers (loaders/utils.py)
+    names = type == "gpt_neox"     ? json{"norm", "embed_in", "embed_out"}
+            : type == "falcon"     ? json{"norm", "word_embeddings", "lm_head"}
+            : type == "nemotron_h" ? json{"norm", "embeddings", "lm_head"}
+                                   : json{"norm", "embed_tokens", "lm_head"};
   }
-  keys.leave_out("adapter", Effect::more,
-                 "norms, embeddings and head are float32 where the whole model trains without FSDP; here they have the "
-                 "weights' type",
-                 bytes);
+  const json config = context.model_config(), of_text = member(config, "text_config");
+  for (const char* count : {"num_experts", "num_local_experts", "n_routed_experts"})
+    if (!member(config, count).is_null() || !member(of_text, count).is_null()) {
+      names.push_back(".gate");
+      break;
+    }
+  if (names.empty()) return;
+  if (keys.has("rl"))
+    return has_adapters
+               ? void()
+               : keys.leave_out(
+                     "adapter", Effect::more,
+                     "norms, embeddings and head are float32 where the whole model trains without FSDP; here they "
+                     "have the weights' type");
+  keys.note("adapter", "/training/float32_modules");
+  context.ledger.put("/training/float32_modules", names);
+}
+
+/// Classes of experts with which it was compared.
+constexpr std::string_view kQuantizesExperts =
+    "deepseek_v3 glm4_moe gpt_oss mixtral nemotron_h qwen2_moe qwen3_5_moe qwen3_moe qwen3_next";
+
+/// monkeypatch/moe_quant.py
+void take_quantized_experts(Context& context, Keys& keys) {
+  constexpr const char* kKey = "quantize_moe_experts";
+  if (!keys.truth(kKey)) return keys.ignore(kKey);
+  if (keys.truth("lora_target_linear"))
+    return keys.refuse(kKey, "Axolotl stops at lora_target_linear beside it: name the layers in lora_target_modules");
+  if (!keys.truth("load_in_4bit") && !keys.truth("load_in_8bit"))
+    return keys.refuse(kKey, "Axolotl wants load_in_4bit or load_in_8bit with it, and stops");
+  const bool is_modelled = keys.text("adapter") == "qlora" && keys.truth("load_in_4bit") && !is_sharded(keys) &&
+                           !keys.has("lora_target_parameters") && !keys.has("experts_implementation") &&
+                           is_word_of(member_text(context.model_config(), "model_type"), kQuantizesExperts);
+  if (!is_modelled) return keys.leave_out(kKey, Effect::less, "experts in four bits");
+  keys.take(kKey, "/training/quantization/quantize_moe_experts", true);
 }
 
 /// Embeddings get as many rows as the tokenizer has tokens, in whole 32s, where they have fewer (loaders/model.py:
@@ -538,6 +574,39 @@ void note_more_rows(Context& context, Keys& keys) {
   std::optional<std::int64_t> bytes;
   if (width.is_number_integer() && width > 0 && width < 1 << 20) bytes = 31 * 2 * 16 * width.get<std::int64_t>();
   keys.leave_out(kKey, Effect::more, "up to 31 more rows of embeddings and head", bytes);
+}
+
+/// Keys of earlier versions at which it stops (utils/schemas/deprecated.py). An MLP of xformers is Llama's alone.
+void take_older_keys(Context& context, Keys& keys) {
+  for (const char* key : {"max_packed_sequence_len", "rope_scaling", "s2_attention", "flash_attn_rms_norm"})
+    if (keys.truth(key) || keys.value(key).is_object())
+      keys.leave_out(key, Effect::either, "Axolotl no longer has it, and stops: leave it out, as is answered here");
+    else
+      keys.ignore(key);
+  constexpr const char* kFused = "flash_attn_fuse_mlp";
+  if (keys.truth(kFused) &&
+      is_word_of(member_text(context.model_config(), "model_type"), "llama llama4 ernie4_5 ernie4_5_moe"))
+    keys.leave_out(kFused, Effect::either, "an MLP in one kernel, where xformers is installed");
+  else
+    keys.ignore(kFused);
+}
+
+/// _get_parallel_config_kwargs (utils/distributed.py). With no other dimension of the mesh it is the number of GPUs.
+void take_shards(Context& context, Keys& keys) {
+  constexpr const char* kKey = "dp_shard_size";
+  const json shards = keys.value(kKey);
+  if (!shards.is_number_integer() || shards <= 1 || shards > 65536) return keys.ignore(kKey);
+  bool is_alone = is_sharded(keys) && !keys.has("deepspeed");
+  for (const char* other : {"dp_replicate_size", "tensor_parallel_size", "context_parallel_size",
+                            "sequence_parallel_degree", "expert_parallel_size"})
+    is_alone &= !keys.has(other);
+  if (!is_alone || (context.launch.gpus > 0 && context.launch.gpus != shards))
+    return keys.leave_out(kKey, Effect::either, "GPUs that share the weights: as many as are said with --gpus");
+  if (context.launch.gpus == 0) {
+    context.launch.gpus = shards.get<std::int64_t>();
+    context.launch.key = kKey;
+  }
+  keys.note(kKey, "/parallel/accelerate_config");
 }
 
 /// Axolotl's own fsdp2_prepare_model (monkeypatch/accelerate/fsdp2.py).
@@ -659,10 +728,13 @@ void read_axolotl(Context& context, Keys& keys) {
     if (keys.truth("load_in_4bit") || keys.truth("load_in_8bit"))
       keys.refuse(keys.truth("load_in_4bit") ? "load_in_4bit" : "load_in_8bit",
                   "quantized weights cannot be trained: set adapter");
-    note_float32_parts(context, keys);
   } else {
     take_axolotl_lora(context, keys, adapter);
   }
+  take_quantized_experts(context, keys);
+  take_older_keys(context, keys);
+  take_shards(context, keys);
+  take_float32_parts(context, keys, !adapter.empty());
   const json held_back = keys.value("val_set_size");
   if ((held_back.is_number() && held_back > 0) || keys.has("test_datasets")) {
     keys.take(keys.has("test_datasets") ? "test_datasets" : "val_set_size", "/training/loop/args/eval_strategy",

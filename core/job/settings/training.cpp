@@ -213,6 +213,11 @@ constexpr Setting kTrainingRows[] = {
               "are made",
      .option = "--cut-cross-entropy",
      .applies = {kTrains}},
+    {.key = "float32_modules",
+     .takes = in<&TrainingConfig::float32_modules>(),
+     .words = "Modules that are float32 whatever training.precision says, cast once the model is loaded: by a part of "
+              "their path (norm), or by their name behind a dot (.gate)",
+     .applies = {kTrains}},
     {.key = "liger",
      .takes = any(kBoolean) | liger_section,
      .words = "Fused kernels of liger-kernel for the language model and the loss: true, or which of them",
@@ -717,6 +722,12 @@ constexpr Setting kQuantizationRows[] = {
     {.key = "prepare_model_for_kbit_training",
      .takes = in<&QuantizationConfig::prepares>(),
      .words = "peft's function of that name is called before training: what is not quantized becomes fp32",
+     .applies = {kTrains}},
+    {.key = "quantize_moe_experts",
+     .takes = in<&QuantizationConfig::moe_experts>(),
+     .words =
+         "Axolotl's: experts whose weights are in one tensor are in 4 bits, too, and come back as a whole while they "
+         "run",
      .applies = {kTrains}},
 };
 

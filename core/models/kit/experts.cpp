@@ -34,6 +34,7 @@ Experts::Experts(const Builder& at, std::int64_t num_experts, std::int64_t hidde
     at.quantizer->merges(module, projections[1].name, its.checkpoint.last(1));
   }
   if (its.has_bias) down_proj_bias = builder.parameter("down_proj_bias", {num_experts, hidden_size});
+  if (at.quantizer) wrapper = at.quantizer->quantize_experts(builder, projections, std::move(wrapper));
 }
 
 Tensor Experts::apply_gate(const Tensor& gate_up_out) const {
