@@ -31,7 +31,7 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     cls = getattr(importlib.import_module(ours[0]) if ours else transformers, described["class"])
     config_class = getattr(transformers, described.get("config_class") or cls.config_class.__name__)
     config = config_class(**json.loads(json.dumps(described["config"])))
-    if "objects" in spec["inputs"].get("labels", {}):
+    if "objects" in spec.get("inputs", {}).get("labels", {}):
         match_in_order()
     if described.get("experts"):
         config._experts_implementation = described["experts"]

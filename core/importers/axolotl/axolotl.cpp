@@ -368,8 +368,11 @@ void take_axolotl_kernels(Context& context, Keys& keys, const std::string& adapt
   constexpr const char* kNames[] = {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"};
   bool is_said = false, is_any = false;
   for (const char* kernel : kNames) is_said |= keys.has(kernel);
-  const bool can =
-      !keys.has("rl") && !(adapter == "lora" && keys.truth("load_in_8bit")) && !keys.truth("trust_remote_code");
+  // On several GPUs under FSDP only where the key at the top says 2: the other place is read later.
+  const json version = keys.value("fsdp_version");
+  const bool is_fsdp1 = keys.has("fsdp_config") && version != 2 && version != "2";
+  const bool can = !is_fsdp1 && !keys.has("rl") && !(adapter == "lora" && keys.truth("load_in_8bit")) &&
+                   !keys.truth("trust_remote_code");
   const auto is_on = [&](const char* kernel) { return is_said ? keys.has(kernel) && keys.truth(kernel) : can; };
   for (const char* kernel : kNames) is_any |= is_on(kernel);
   if (!is_any) {
@@ -532,13 +535,13 @@ void take_float32_parts(Context& context, Keys& keys, bool has_adapters) {
       break;
     }
   if (names.empty()) return;
-  if (keys.has("rl"))
-    return has_adapters
-               ? void()
-               : keys.leave_out(
-                     "adapter", Effect::more,
-                     "norms, embeddings and head are float32 where the whole model trains without FSDP; here they "
-                     "have the weights' type");
+  if (keys.has("rl") || keys.truth("reward_model")) {
+    if (!has_adapters)
+      keys.leave_out("adapter", Effect::more,
+                     "norms, embeddings and head are float32 where the whole model trains without FSDP; here they have "
+                     "the weights' type");
+    return;
+  }
   keys.note("adapter", "/training/float32_modules");
   context.ledger.put("/training/float32_modules", names);
 }

@@ -134,9 +134,9 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   CHECK(at(bare, "/data/sequence_length") == 512);
   CHECK(at(bare, "/data/micro_batch_size") == 1);
   CHECK(at(bare, "/training/gradient_accumulation_steps") == 1);
-  // norms, embeddings and head of a model that trains whole are float32: 8 bytes an element of the (tied) embeddings
-  REQUIRE(left_out(bare, "adapter") != nullptr);
-  CHECK(left_out(bare, "adapter")->bytes == 8 * 151936 * 1024);
+  // norms, embeddings and head of a model that trains whole are float32
+  CHECK(left_out(bare, "adapter") == nullptr);
+  CHECK(at(bare, "/training/float32_modules") == json({"norm", "embed_tokens", "lm_head"}));
   const Ledger packed =
       ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "sequence_len": 2048, "micro_batch_size": 4, "sample_packing": true,
                   "attn_implementation": "flash_attention_2", "gradient_checkpointing": true, "adapter": "lora",
@@ -167,9 +167,13 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   CHECK(at(kernels, "/training/lora/lora_o_kernel") == true);
   CHECK(at(kernels, "/training/lora/lora_mlp_kernel") == "absent");
   const Ledger sharded = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16, "lora_alpha": 32,
-                                     "lora_target_linear": true, "fsdp_config": {"reshard_after_forward": true}})");
+                                     "lora_target_linear": true, "fsdp_version": 2,
+                                     "fsdp_config": {"reshard_after_forward": true}})");
   REQUIRE(left_out(sharded, "lora_mlp_kernel") != nullptr);
   CHECK(left_out(sharded, "lora_mlp_kernel")->effect == Effect::less);
+  const Ledger first = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16, "lora_alpha": 32,
+                                   "lora_target_linear": true, "fsdp_config": {"fsdp_version": 2}})");
+  CHECK(left_out(first, "lora_mlp_kernel") == nullptr);  // not on by default: the version is read later
   const Ledger unknown = ask_one(R"({"base_model": "allenai/Olmo-3-1025-7B", "adapter": "lora", "lora_r": 16,
                                      "lora_alpha": 32, "lora_target_linear": true})");
   check_accepted(unknown);  // it stops with them, on by default
@@ -184,7 +188,7 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
                                  "plugins": ["axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"]})");
   check_accepted(cut);
   CHECK(at(cut, "/training/cut_cross_entropy") == true);
-  CHECK(left_out(cut, "adapter") == nullptr);  // norms, embeddings and head are in 16 bits again
+  CHECK(at(cut, "/training/float32_modules") == "absent");  // norms, embeddings and head are in 16 bits again
   const Ledger full = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": false, "fp16": false})");
   CHECK(at(full, "/training/precision") == "fp32");
 }
@@ -213,6 +217,32 @@ TEST_CASE("four bits are trained by the trainer's own loop", "[importers][axolot
   REQUIRE(taken_at(qlora, "/training/loop/args/optim") != nullptr);
   CHECK(taken_at(qlora, "/training/loop/args/optim")->key == "optimizer");
   CHECK(left_out(qlora, "") == nullptr);
+}
+
+TEST_CASE("Axolotl quantizes experts", "[importers][axolotl]") {
+  const Ledger experts = ask_one(R"({"base_model": "Qwen/Qwen3-30B-A3B", "adapter": "qlora", "load_in_4bit": true,
+                                     "lora_r": 16, "lora_alpha": 32, "lora_target_modules": ["q_proj"],
+                                     "quantize_moe_experts": true, "sequence_len": 512})");
+  check_accepted(experts);
+  CHECK(at(experts, "/training/quantization/quantize_moe_experts") == true);
+  CHECK(at(experts, "/training/float32_modules") == json({".gate"}));
+  const Ledger adapted = ask_one(R"({"base_model": "Qwen/Qwen3-30B-A3B", "adapter": "qlora", "load_in_4bit": true,
+                                     "lora_r": 16, "lora_alpha": 32, "lora_target_modules": ["q_proj"],
+                                     "lora_target_parameters": ["mlp.experts.down_proj"],
+                                     "quantize_moe_experts": true, "sequence_len": 512})");
+  check_accepted(adapted);
+  CHECK(left_out(adapted, "quantize_moe_experts") != nullptr);
+  const Ledger linear = ask_one(R"({"base_model": "Qwen/Qwen3-30B-A3B", "adapter": "qlora", "load_in_4bit": true,
+                                    "lora_r": 16, "lora_alpha": 32, "lora_target_linear": true,
+                                    "quantize_moe_experts": true})");
+  CHECK(linear.refused);
+}
+
+TEST_CASE("Axolotl stops at keys that it no longer has", "[importers][axolotl]") {
+  const Ledger older = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "flash_attn_rms_norm": true})");
+  check_accepted(older);
+  REQUIRE(left_out(older, "flash_attn_rms_norm") != nullptr);
+  CHECK(left_out(older, "flash_attn_rms_norm")->text.find("stops") != std::string::npos);
 }
 
 TEST_CASE("Axolotl's preferences and rewards run TRL's loops", "[importers][axolotl]") {
