@@ -30,11 +30,13 @@ Tensor log(const Tensor& given) {
 
 // Loss.cpp: binary_cross_entropy_with_logits, which autocast runs in float32; backward is (input.sigmoid() - target) *
 // grad, in place.
-Tensor binary_cross_entropy_elements(const Tensor& given, const Tensor& given_target) {
+Tensor binary_cross_entropy_elements(const Tensor& given, const Tensor& given_target, const Tensor& given_weight) {
   const Tensor input = autocast_float32(given), target = autocast_float32(given_target);
+  const Tensor weight = given_weight ? autocast_float32(given_weight) : Tensor();
   Record record(Op::log_sigmoid, [](Backward& b) { b.give(0, empty_like(Op::sigmoid, b.saved(0))); }, {&input});
   record.save(input);
   record.save(target);
+  if (weight) record.save(weight);
   const Tensor log_sigmoid = empty_like(Op::log_sigmoid, input);
   return record.output(empty_like(Op::sub, input));
 }

@@ -11,8 +11,8 @@ Tensor cdist(const Tensor& a, const Tensor& b);
 Tensor diagonal(const Tensor& x);
 /// torch.log
 Tensor log(const Tensor& x);
-/// F.binary_cross_entropy_with_logits(input, target, reduction="none")
-Tensor binary_cross_entropy_elements(const Tensor& input, const Tensor& target);
+/// F.binary_cross_entropy_with_logits(input, target, weight, reduction="none"); `weight` may be null.
+Tensor binary_cross_entropy_elements(const Tensor& input, const Tensor& target, const Tensor& weight = {});
 /// F.l1_loss(input, target, reduction="none")
 Tensor l1_loss_elements(const Tensor& input, const Tensor& target);
 /// F.cross_entropy(logits, target, weight), a mean: logits [n, classes, length], target [n, length].

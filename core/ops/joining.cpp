@@ -6,6 +6,13 @@
 
 namespace oometer {
 
+namespace {
+
+/// cat_compute_output_memory_format (TensorShape.h): images laid out channels last, if all are
+bool joins_channels_last(const Tensor& x) { return x.ndim() == 4 && !x.is_contiguous() && is_channels_last(x); }
+
+}  // namespace
+
 Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   // CatBackward0: each input's gradient is a narrow view of the incoming one.
   Record record(
@@ -24,10 +31,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
     if (tensor.dtype() == DType::float32 && is_half(dtype)) dtype = DType::float32;  // result_type
   }
   if (record) record->integers[0] = dim;
-  // cat_compute_output_memory_format (TensorShape.h): images laid out channels last, if all are
-  const bool channels_last = std::all_of(tensors.begin(), tensors.end(), [](const Tensor& x) {
-    return x.ndim() == 4 && !x.is_contiguous() && is_channels_last(x);
-  });
+  const bool channels_last = std::all_of(tensors.begin(), tensors.end(), joins_channels_last);
   if (channels_last && dtype == tensors.front().dtype())
     return record.output(in_order_of(tensors.front(), Op::cat, sizes, true));
   return record.output(empty(tensors.front().context(), Op::cat, sizes, dtype));
@@ -61,9 +65,13 @@ Tensor split(const Tensor& x) {
 TensorList split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
   const BackwardFunction backward = [](Backward& b) {
     TensorList zeros;  // for the pieces that nothing came from
-    for (unsigned i = 0; i < b.node.metadata.size(); ++i)
+    bool channels_last = true;
+    for (unsigned i = 0; i < b.node.metadata.size(); ++i) {
+      channels_last = channels_last && b.grad(i) && joins_channels_last(b.grad(i));
       if (!b.grad(i)) zeros.push_back(empty(b.context, Op::zeros, b.node.metadata[i].sizes, b.input_dtype(0)));
-    b.give(0, empty(b.context, Op::cat, b.node.sizes, b.input_dtype(0)));
+    }
+    b.give(0, channels_last ? in_order_of(b.grad(0), Op::cat, b.node.sizes, true)
+                            : empty(b.context, Op::cat, b.node.sizes, b.input_dtype(0)));
   };
   Record record(Op::split, backward, {&x});
   if (record) record->sizes = x.sizes();

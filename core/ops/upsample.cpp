@@ -39,6 +39,13 @@ void upsample_bilinear2d_backward(Backward& b) {
   b.give(0, std::move(grad_input));
 }
 
+void upsample_nearest2d_backward(Backward& b) {
+  const bool channels_last = suggests_channels_last(b.grad());
+  Tensor grad_input = in_order_of(b.grad(), Op::upsample_backward, b.node.sizes, channels_last);
+  { const Tensor grad_output = ordered(b.grad(), Op::upsample_backward, channels_last); }
+  b.give(0, std::move(grad_input));
+}
+
 /// upsample_gen2d_aa_backward_out_cuda_template (ATen/native/cuda/UpSampleBilinear2d.cu)
 void upsample_aa_backward(Backward& b) {
   Tensor grad_input = empty(b.context, Op::upsample_backward, b.node.sizes, b.grad().dtype());
@@ -51,6 +58,14 @@ void upsample_aa_backward(Backward& b) {
 Tensor upsample_bilinear2d(const Tensor& x_in, std::int64_t height, std::int64_t width) {
   const Tensor x = autocast_float32(x_in);
   Record record(Op::upsample, upsample_bilinear2d_backward, {&x});
+  if (record) record->sizes = x.sizes();
+  return record.output(in_order_of(x, Op::upsample, {x.size(0), x.size(1), height, width}, suggests_channels_last(x)));
+}
+
+// UpSampleNearest2d.cu
+Tensor upsample_nearest2d(const Tensor& x_in, std::int64_t height, std::int64_t width) {
+  const Tensor x = autocast_float32(x_in);
+  Record record(Op::upsample, upsample_nearest2d_backward, {&x});
   if (record) record->sizes = x.sizes();
   return record.output(in_order_of(x, Op::upsample, {x.size(0), x.size(1), height, width}, suggests_channels_last(x)));
 }

@@ -546,6 +546,9 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         return {(length,): itertools.cycle(range(1, length + 1))}
     if config.get("model_type") == "ovis2" and "pixel_values" in spec["inputs"]:
         return visual_indicators(spec)
+    if objects := spec["inputs"].get("labels", {}).get("objects"):  # each noisy copy of an object that a detector is to find again, of as many that it is not
+        copies = len(objects) * max(objects) * max(config.get("num_denoising", 100) // max(objects), 1)
+        return {(len(objects), 2 * copies // len(objects)): copies}
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else masked_patches(spec) or loop_over_experts(spec)
 
 

@@ -48,6 +48,7 @@ def checkpoint_together(layers: Any, begin: int, end: int, reentrant: bool) -> N
 def match_in_order() -> None:
     """The costs of a detector's matcher, as they are read from a device whose kernels compute nothing, are no numbers: objects go to the first predictions."""
     import numpy
+    import torch
     from transformers.loss import loss_for_object_detection, loss_rt_detr
 
     def linear_sum_assignment(costs: Any) -> Any:
@@ -56,6 +57,7 @@ def match_in_order() -> None:
 
     for module in (loss_for_object_detection, loss_rt_detr):
         module.linear_sum_assignment = linear_sum_assignment
+    torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim])  # the profiler falls over the real one's kernel
 
 
 def launch_nothing() -> None:

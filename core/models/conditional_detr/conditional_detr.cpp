@@ -190,17 +190,6 @@ Tensor encode_sinusoidal_position_embedding(const Tensor& pos_tensor, std::int64
   return to(joined, pos_tensor.dtype());
 }
 
-Tensor inverse_sigmoid(const Tensor& given) {
-  const Tensor x = clamp(given, true);
-  const Tensor x1 = clamp(x, false);
-  const Tensor x2 = [&] {
-    const Tensor rest = neg(x);  // 1 - x
-    return clamp(rest, false);
-  }();
-  const Tensor ratio = div(x1, x2);
-  return log(ratio);
-}
-
 class ConditionalDetr : public DetrBase {
  public:
   ConditionalDetr(Context& context, const DetrConfig& c, const DataConfig& data, const ModelOptions& options)

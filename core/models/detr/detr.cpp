@@ -112,13 +112,10 @@ Tensor DetrSinePositionEmbedding::operator()(DType given, const Tensor& mask) {
   return pos;
 }
 
-DetrAttention::DetrAttention(const Builder& builder, const DetrConfig& c, std::int64_t heads,
-                             const ModelOptions& options)
-    : head_dim(c.d_model / heads),
-      attention{.kind = options.attention, .dropout = c.attention_dropout},
-      module(builder.module) {
+DetrAttention::DetrAttention(const Builder& builder, std::int64_t d_model, std::int64_t heads, const AttentionCall& its)
+    : head_dim(d_model / heads), attention(its), module(builder.module) {
   const auto projection = [&](const char* name) {
-    return Linear(builder.child(name, "Linear"), c.d_model, c.d_model, true);
+    return Linear(builder.child(name, "Linear"), d_model, d_model, true);
   };
   k_proj = projection("k_proj");
   v_proj = projection("v_proj");
@@ -127,7 +124,8 @@ DetrAttention::DetrAttention(const Builder& builder, const DetrConfig& c, std::i
 }
 
 AttentionOutputs DetrAttention::operator()(const Tensor& argument, const Tensor& position_embeddings,
-                                           const Tensor& key_value_states, const Tensor& key_positions) const {
+                                           const Tensor& key_value_states, const Tensor& key_positions,
+                                           const Tensor& attention_mask) const {
   ModuleCall call(argument.context(), module);
   const Tensor hidden_states = call.argument(argument);
   const Tensor query_input = add(hidden_states, position_embeddings),
@@ -136,20 +134,22 @@ AttentionOutputs DetrAttention::operator()(const Tensor& argument, const Tensor&
   states.query = heads_of(q_proj(query_input), head_dim);
   states.key = heads_of(k_proj(key_input), head_dim);
   states.value = heads_of(v_proj(key_value_states ? key_value_states : hidden_states), head_dim);
-  AttentionOutputs attended = attention.kind == AttentionKind::eager
-                                  ? eager_in_own_type(attention, states, {})
-                                  : attention_forward(attention, states.query, states.key, states.value, {});
+  AttentionOutputs attended =
+      attention.kind == AttentionKind::eager
+          ? eager_in_own_type(attention, states, attention_mask)
+          : attention_forward(attention, states.query, states.key, states.value, attention_mask);
   attended.output = reshape(attended.output, hidden_states.sizes());
   attended.output = call.result(o_proj(attended.output));
   return attended;
 }
 
-DetrMLP::DetrMLP(const Builder& builder, const DetrConfig& c, std::int64_t intermediate_size)
-    : fc1(builder.child("fc1", "Linear"), c.d_model, intermediate_size, true),
-      fc2(builder.child("fc2", "Linear"), intermediate_size, c.d_model, true),
-      activation_fn(c.hidden_act),
-      activation_dropout(c.activation_dropout),
-      dropout_prob(c.dropout),
+DetrMLP::DetrMLP(const Builder& builder, std::int64_t d_model, std::int64_t intermediate_size, Activation activation,
+                 double its_activation_dropout, double its_dropout)
+    : fc1(builder.child("fc1", "Linear"), d_model, intermediate_size, true),
+      fc2(builder.child("fc2", "Linear"), intermediate_size, d_model, true),
+      activation_fn(activation),
+      activation_dropout(its_activation_dropout),
+      dropout_prob(its_dropout),
       module(builder.module) {}
 
 Tensor DetrMLP::operator()(const Tensor& argument) const {
@@ -175,9 +175,6 @@ DetrLayer::DetrLayer(const Builder& builder, const DetrConfig& c, const ModelOpt
   final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), c.d_model);
 }
 
-namespace {
-
-/// `torch.isfinite(hidden_states).all()`
 void check_finite(const Tensor& hidden_states) {
   const NoGrad no_grad(hidden_states.context());
   Tensor finite;
@@ -190,8 +187,6 @@ void check_finite(const Tensor& hidden_states) {
   const Tensor result = all(Op::all, finite, {0, 1, 2}, false);
   finite.reset();
 }
-
-}  // namespace
 
 Tensor DetrLayer::operator()(const Tensor& hidden_in, const DetrSources& sources) const {
   const ModuleScope scope(hidden_in.context(), module);

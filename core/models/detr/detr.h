@@ -66,9 +66,13 @@ struct DetrSinePositionEmbedding {
 
 /// DetrSelfAttention, DetrCrossAttention: positions are added to queries and keys.
 struct DetrAttention {
-  DetrAttention(const Builder& builder, const DetrConfig& config, std::int64_t heads, const ModelOptions& options);
+  DetrAttention(const Builder& builder, std::int64_t d_model, std::int64_t heads, const AttentionCall& attention);
+  DetrAttention(const Builder& builder, const DetrConfig& config, std::int64_t heads, const ModelOptions& options)
+      : DetrAttention(builder, config.d_model, heads,
+                      {.kind = options.attention, .dropout = config.attention_dropout}) {}
   AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& position_embeddings,
-                              const Tensor& key_value_states = {}, const Tensor& key_positions = {}) const;
+                              const Tensor& key_value_states = {}, const Tensor& key_positions = {},
+                              const Tensor& attention_mask = {}) const;
 
   Linear k_proj, v_proj, q_proj, o_proj;
   std::int64_t head_dim;
@@ -77,7 +81,10 @@ struct DetrAttention {
 };
 
 struct DetrMLP {
-  DetrMLP(const Builder& builder, const DetrConfig& config, std::int64_t intermediate_size);
+  DetrMLP(const Builder& builder, std::int64_t d_model, std::int64_t intermediate_size, Activation activation,
+          double activation_dropout, double dropout);
+  DetrMLP(const Builder& builder, const DetrConfig& c, std::int64_t intermediate_size)
+      : DetrMLP(builder, c.d_model, intermediate_size, c.hidden_act, c.activation_dropout, c.dropout) {}
   Tensor operator()(const Tensor& hidden_states) const;
 
   Linear fc1, fc2;
@@ -90,6 +97,9 @@ struct DetrMLP {
 struct DetrSources {
   Tensor spatial_position_embeddings, object_queries_position_embeddings, encoder_hidden_states;
 };
+
+/// `torch.isfinite(hidden_states).all()`
+void check_finite(const Tensor& hidden_states);
 
 /// DetrEncoderLayer, DetrDecoderLayer: the second has attention to what the encoder gave, too.
 struct DetrLayer {

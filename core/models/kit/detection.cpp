@@ -72,12 +72,22 @@ Tensor DetectionHead::operator()(const Tensor& argument) const {
   return call.result(x);
 }
 
-namespace {
-
-/// A frame's locals, as CPython lets them go: in the order in which they were bound.
 void let_go(std::initializer_list<Tensor*> locals) {
   for (Tensor* local : locals) local->reset();
 }
+
+Tensor inverse_sigmoid(const Tensor& given) {
+  const Tensor x = clamp(given, true);
+  const Tensor x1 = clamp(x, false);
+  const Tensor x2 = [&] {
+    const Tensor rest = neg(x);  // 1 - x
+    return clamp(rest, false);
+  }();
+  const Tensor ratio = div(x1, x2);
+  return log(ratio);
+}
+
+namespace {
 
 Tensor upcast(const Tensor& x) { return to(x, DType::float32); }
 
@@ -123,6 +133,8 @@ struct Extent {
   Tensor top_left, bottom_right, width_height, area;
 };
 
+}  // namespace
+
 Tensor box_iou(const Tensor& boxes1, const Tensor& boxes2, Tensor& union_) {
   Tensor area1 = box_area(boxes1);
   Tensor area2 = box_area(boxes2);
@@ -136,10 +148,14 @@ Tensor box_iou(const Tensor& boxes1, const Tensor& boxes2, Tensor& union_) {
   return iou;
 }
 
+namespace {
+
 /// Objects of an image for which a prediction is left.
 std::int64_t matched(const Tensor& class_labels, std::int64_t num_queries) {
   return std::min(class_labels.size(0), num_queries);
 }
+
+}  // namespace
 
 std::int64_t all_matched(const TensorList& labels, std::int64_t num_queries) {
   std::int64_t count = 0;
@@ -147,14 +163,12 @@ std::int64_t all_matched(const TensorList& labels, std::int64_t num_queries) {
   return count;
 }
 
-/// torch.cat of what each image's labels have; `offset` 0: class_labels, 1: boxes.
 Tensor joined(const TensorList& labels, std::size_t offset) {
   std::vector<Tensor> parts;
   for (std::size_t i = offset; i < labels.size(); i += 2) parts.push_back(labels[i]);
   return cat(parts, 0);
 }
 
-/// torch.cat of those that found a prediction.
 Tensor joined_matches(const TensorList& labels, std::size_t offset, std::int64_t num_queries) {
   TensorList parts;
   for (std::size_t i = 0; i < labels.size(); i += 2)
@@ -162,13 +176,14 @@ Tensor joined_matches(const TensorList& labels, std::size_t offset, std::int64_t
   return cat(parts, 0);
 }
 
-/// `-(x + 1e-8).log()`
 Tensor negative_log(const Tensor& x) {
   Tensor shifted = add_scalar(x);
   Tensor logarithm = log(shifted);
   shifted.reset();
   return neg(logarithm);
 }
+
+namespace {
 
 /// `weight * x**gamma * -(other + 1e-8).log()`; null `other`: 1 - x, made where it is asked for.
 Tensor focal_cost(Tensor x, const Tensor& other) {
@@ -215,13 +230,22 @@ void match(const Predictions& outputs, const TensorList& targets, ClassLoss clas
   Tensor out_bbox = reshape(outputs.boxes, {queries, 4});
   Tensor target_ids = joined(targets, 0);
   Tensor target_bbox = joined(targets, 1);
-  Tensor neg_cost_class, pos_cost_class, class_cost;
+  TensorList class_costs(focal ? 2 : 0);
+  Tensor class_cost;
   if (focal) {
-    class_cost = focal_class_cost(out_prob, target_ids, neg_cost_class, pos_cost_class);
+    class_cost = focal_class_cost(out_prob, target_ids, class_costs[0], class_costs[1]);
   } else {
     class_cost = index(out_prob, 1, target_ids);
     class_cost = neg(class_cost);
   }
+  match_boxes(std::move(out_prob), std::move(out_bbox), std::move(target_ids), std::move(target_bbox),
+              std::move(class_costs), std::move(class_cost));
+}
+
+}  // namespace
+
+void match_boxes(Tensor out_prob, Tensor out_bbox, Tensor target_ids, Tensor target_bbox, TensorList class_costs,
+                 Tensor class_cost) {
   Tensor bbox_cost = cdist(out_bbox, target_bbox);
   Tensor giou_cost = [&] {
     Tensor corners = center_to_corners_format(out_bbox);
@@ -241,18 +265,21 @@ void match(const Predictions& outputs, const TensorList& targets, ClassLoss clas
   }();
   cost_matrix = empty_like(Op::where, cost_matrix);  // nan_to_num
   cost_matrix.reset();                               // on the host from now on
-  let_go({&out_prob, &out_bbox, &target_ids, &target_bbox, &neg_cost_class, &pos_cost_class, &class_cost, &bbox_cost,
-          &giou_cost});
+  let_go({&out_prob, &out_bbox, &target_ids, &target_bbox});
+  for (Tensor& cost : class_costs) cost.reset();
+  let_go({&class_cost, &bbox_cost, &giou_cost});
 }
 
-// ImageLoss.forward, before the losses
-void average_boxes(Context& context) {
+void average_boxes(Context& context, bool of_all_ranks) {
   const auto number = [&](Op op) { return empty(context, op, {1}, DType::float32); };
   const Tensor num_boxes = number(Op::to_copy);
-  Tensor quotient = number(Op::div);
+  Tensor quotient;
+  if (of_all_ranks) quotient = number(Op::div);
   const Tensor at_least_one = number(Op::clamp);
   quotient.reset();
 }
+
+namespace {
 
 /// DeformableDetrImageLoss.loss_labels, behind its target_classes: sigmoid_focal_loss(...) * num_queries
 Tensor focal_loss_labels(const Tensor& inputs) {
@@ -315,10 +342,9 @@ Tensor loss_labels(const Predictions& outputs, const TensorList& targets, const 
   return weighted_cross_entropy(transpose(outputs.logits, 1, 2), target_classes, empty_weight);
 }
 
-void loss_boxes(const Predictions& outputs, const TensorList& targets, TensorList& losses) {
-  const std::int64_t num_queries = outputs.logits.size(1);
-  Tensor source_boxes = index_from_host(outputs.boxes, all_matched(targets, num_queries), HostRowsAndColumns{});
-  Tensor target_boxes = joined_matches(targets, 1, num_queries);
+}  // namespace
+
+void loss_boxes(Tensor source_boxes, Tensor target_boxes, TensorList& losses) {
   Tensor loss_bbox = l1_loss_elements(source_boxes, target_boxes);
   {
     const Tensor sum = sum_all(loss_bbox);
@@ -337,6 +363,8 @@ void loss_boxes(const Predictions& outputs, const TensorList& targets, TensorLis
   }
   let_go({&source_boxes, &target_boxes, &loss_bbox, &loss_giou});
 }
+
+namespace {
 
 Tensor loss_cardinality(const Predictions& outputs, bool focal) {
   const Tensor& logits = outputs.logits;
@@ -379,7 +407,10 @@ Tensor loss_cardinality(const Predictions& outputs, bool focal) {
 TensorList losses_of(const Predictions& outputs, const TensorList& targets, const Tensor& empty_weight) {
   TensorList losses;
   losses.push_back(loss_labels(outputs, targets, empty_weight));
-  loss_boxes(outputs, targets, losses);
+  const std::int64_t num_queries = outputs.logits.size(1);
+  Tensor source_boxes = index_from_host(outputs.boxes, all_matched(targets, num_queries), HostRowsAndColumns{});
+  Tensor target_boxes = joined_matches(targets, 1, num_queries);
+  loss_boxes(std::move(source_boxes), std::move(target_boxes), losses);
   losses.push_back(loss_cardinality(outputs, !empty_weight));
   return losses;
 }
@@ -389,14 +420,14 @@ TensorList losses_of(const Predictions& outputs, const TensorList& targets, cons
 Tensor center_to_corners_format(const Tensor& boxes) {
   TensorList corners;
   {
-    const TensorList parts = unbind(boxes, 1);  // center_x, center_y, width, height
+    const TensorList parts = unbind(boxes, boxes.ndim() - 1);  // center_x, center_y, width, height
     for (const bool adds : {false, true})
       for (std::size_t i = 0; i < 2; ++i) {
         const Tensor half = mul_scalar(parts[i + 2]);
         corners.push_back(adds ? add(parts[i], half) : sub(parts[i], half));
       }
   }
-  return stack(corners, 1);
+  return stack(corners, boxes.ndim() - 1);
 }
 
 Tensor generalized_box_iou(Tensor boxes1, Tensor boxes2) {
@@ -431,7 +462,7 @@ DetectionLoss object_detection_loss(const Predictions& last, const TensorList& l
     boxes = layers_of(intermediate.boxes);
   }
   match(last, labels, class_loss);
-  average_boxes(context);
+  average_boxes(context, true);
   result.loss_dict = losses_of(last, labels, empty_weight);
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const Predictions outputs{logits[i], boxes[i]};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -52,10 +53,33 @@ struct DetectionLoss {
   TensorList loss_dict;
 };
 
-/// Bounding boxes, as image_transforms.py and the loss have them.
+/// A frame's locals, as CPython lets them go: in the order in which they were bound.
+void let_go(std::initializer_list<Tensor*> locals);
+
+Tensor inverse_sigmoid(const Tensor& x);
+
+/// Bounding boxes, as image_transforms.py and the loss have them: those of the last dimension.
 Tensor center_to_corners_format(const Tensor& boxes);
 /// Of each of the first boxes with each of the second; no one else holds either.
 Tensor generalized_box_iou(Tensor boxes1, Tensor boxes2);
+
+Tensor box_iou(const Tensor& boxes1, const Tensor& boxes2, Tensor& union_);
+
+/// The same objects of all images. torch.cat of what each image's labels have; `offset` 0: class_labels, 1: boxes.
+Tensor joined(const TensorList& labels, std::size_t offset);
+/// torch.cat of those that found one of the predictions: that is known on the host.
+Tensor joined_matches(const TensorList& labels, std::size_t offset, std::int64_t num_queries);
+std::int64_t all_matched(const TensorList& labels, std::int64_t num_queries);
+
+/// HungarianMatcher.forward behind its cost of classes, and its names until then, which are let go in the end.
+void match_boxes(Tensor out_prob, Tensor out_bbox, Tensor target_ids, Tensor target_bbox, TensorList class_costs,
+                 Tensor class_cost);
+/// `-(x + 1e-8).log()`
+Tensor negative_log(const Tensor& x);
+/// ImageLoss.forward, before the losses: how many boxes there are.
+void average_boxes(Context& context, bool of_all_ranks);
+/// loss_boxes, of the predictions that were matched and of the boxes that they are to be: loss_bbox, loss_giou.
+void loss_boxes(Tensor source_boxes, Tensor target_boxes, TensorList& losses);
 
 /// How classes are scored: ForObjectDetectionLoss has a softmax with a class for no object, and
 /// DeformableDetrForObjectDetectionLoss a sigmoid focal loss.

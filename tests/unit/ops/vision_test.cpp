@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "../process.h"
+#include "autograd/engine.h"
 #include "ops/losses.h"
 #include "ops/ops.h"
 #include "ops/upsample.h"
@@ -48,6 +49,19 @@ TEST_CASE("Images are stretched in the order in which they lie, in float32 under
   CHECK(p.saved(Role::input).empty());
   p.context.autocast.enabled = true;
   CHECK(upsample_bilinear2d(x, 8, 8).dtype() == DType::float32);
+}
+
+TEST_CASE("resizing to the nearest keeps nothing and copies a gradient that is a part of another", "[ops]") {
+  Process p;
+  const Tensor x = p.input({2, 3, 4, 4}, DType::float32, true), other = p.input({2, 5, 8, 8}, DType::float32);
+  p.mark();
+  const Tensor both = cat({upsample_nearest2d(x, 8, 8), other}, 1);
+  CHECK(p.allocations() == Bytes{1536, 4096});
+  CHECK(p.saved(Role::input).empty());
+  const Tensor gradient = p.input(both.sizes(), DType::float32);
+  p.mark();
+  autograd::backward(both, gradient);
+  CHECK(p.allocations() == Bytes{384, 1536});
 }
 
 TEST_CASE("bicubic resizing with antialiasing copies what lies in another order", "[ops]") {
