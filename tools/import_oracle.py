@@ -49,6 +49,7 @@ FOLDERS = {
     "smolvlm": "idefics3",
     "idefics2": "idefics3",
     "parakeet_ctc": "parakeet",
+    "cohere_asr": "canary",
     "granite_speech_plus": "granite_speech",
     "qwen2_5_vl": "qwen2_vl",
     "qianfan_ocr": "internvl",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from step.spec import FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import CANARIES, FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip", "siglip2")
 IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything", "resnet")
@@ -298,9 +298,10 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["attention_mask"] = tensor(states, "int32") | {"attended": frames // 2}
         out["labels"] = tensor([batch, sequence])
         return out
-    if kind == "parakeet_ctc":  # ParakeetFeatureExtractor: its last frame never attends
+    if kind in ("parakeet_ctc", *CANARIES):  # ParakeetFeatureExtractor: its last frame never attends
         frames = [batch, round(data.get("audio_seconds", 15) * 16000) // 160 + 1]
-        out["input_features"] = tensor([*frames, config.get("encoder_config", {}).get("num_mel_bins", 80)], dtype)
+        bins = 128 if kind == "cohere_asr" or not config.get("encoder_config") and kind == "canary" else 80
+        out["input_features"] = tensor([*frames, config.get("encoder_config", {}).get("num_mel_bins", bins)], dtype)
         out["attention_mask"] = tensor(frames, "bool") | {"attended": frames[1] - 1}
         out["labels"] = tensor([batch, sequence])
         return out

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from step.spec import CLASSES, FLAT_VL, GLM_V, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
+from step.spec import CANARIES, CLASSES, FLAT_VL, GLM_V, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
 
 
 class DeviceValues:
@@ -108,6 +108,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         read_padding(spec["inputs"]["input_features_mask"])
     if spec["model"].get("config", {}).get("model_type") in (*WAVEFORMS, "wav2vec2-bert", "parakeet_ctc"):
         connectionist_lengths(spec)
+    if spec["model"].get("config", {}).get("model_type") in CANARIES:
+        padded_states(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
     return grid_values(spec)
@@ -460,6 +462,22 @@ def row_of_patches(spec: Spec) -> Callable[[Any], int]:
         return 0
 
     return count
+
+
+def padded_states(spec: Spec) -> None:
+    """Whether the frame that never attends leaves a state of Parakeet's encoder that the decoder does not see."""
+    from transformers import masking_utils
+
+    given, config = spec["inputs"]["attention_mask"], spec["model"]["config"].get("encoder_config", {})
+    kernel, stride = config.get("subsampling_conv_kernel_size", 3), config.get("subsampling_conv_stride", 2)
+
+    def states(frames: int) -> int:
+        for _ in range(int(math.log2(config.get("subsampling_factor", 8)))):
+            frames = (frames + (kernel - 1) // 2 * 2 - kernel) // stride + 1
+        return frames
+
+    if states(given["attended"]) < states(given["shape"][1]):
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
 
 
 def small_integers(sizes: list[list[int]], names: tuple[str, ...] = ("__floordiv__", "__mul__", "prod")) -> Callable[[Any], int]:

@@ -32,6 +32,8 @@ CLASSES = {
     "audioflamingo3": "AudioFlamingo3ForConditionalGeneration",
     "glmasr": "GlmAsrForConditionalGeneration",
     "parakeet_ctc": "ParakeetForCTC",
+    "canary": "CanaryForConditionalGeneration",
+    "cohere_asr": "CohereAsrForConditionalGeneration",
     "moonshine": "MoonshineForConditionalGeneration",
     "phi4_multimodal": "Phi4MultimodalForCausalLM",
     "granite_speech": "GraniteSpeechForConditionalGeneration",
@@ -82,6 +84,7 @@ GLM_V = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")
 KIMI_VL = ("kimi_k25", "muse_glimmer")  # their towers merge patches at the end, and positions are the text's own
 FLAT_VL = ("exaone4_5", "lfm3_vl")  # their text has one position a token, too, with Qwen-VL's grids
 WAVEFORMS = ("wav2vec2", "hubert", "wavlm")  # they hear samples, not spectrograms
+CANARIES = ("canary", "cohere_asr")  # Parakeet's encoder, and a decoder that sees its states
 WAVEFORMS += ("unispeech", "unispeech-sat")
 GRIDS = (*QWEN_VL, *GLM_V, *KIMI_VL, *FLAT_VL, "paddleocr_vl", "hunyuan_vl")  # images are grids of patches (image_grid_thw)
 

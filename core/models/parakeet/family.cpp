@@ -14,7 +14,9 @@ namespace {
 constexpr ModelClass kClasses[] = {{"parakeet_ctc", "ParakeetForCTC"}};
 constexpr const char* kBlocks[] = {"ParakeetEncoderBlock"};
 
-void read_encoder_config(ConfigReader& reader, ParakeetConfig& c) {
+}  // namespace
+
+void read_parakeet_encoder(ConfigReader& reader, ParakeetConfig& c, double usual_layerdrop) {
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
@@ -52,13 +54,26 @@ void read_encoder_config(ConfigReader& reader, ParakeetConfig& c) {
     reader.fail_found("num_mel_bins", "inconsistent",
                       "expected bins of which the convolutions leave as many as the class's linear layer takes (" +
                           std::to_string(bins) + ")");
-  // 0.1 is the class's own.
-  if (reader.number("layerdrop", 0.1, 0, 1) != 0)
+  if (reader.number("layerdrop", usual_layerdrop, 0, 1) != 0)
     reader.fail("layerdrop", "not-modelled",
                 "found layers that are left out at random (0.1 unless the config says another share), which are not "
                 "supported yet: expected 0");
   reader.ignore({"model_type", "max_position_embeddings", "scale_input", "initializer_range", "num_key_value_heads"});
 }
+
+double largest_tensor_of(const ParakeetConfig& c, std::int64_t batch, double audio_seconds) {
+  const std::int64_t frames = ParakeetConfig::frames(audio_seconds),
+                     states = std::max<std::int64_t>(c.subsampled(frames), 1), channels = c.subsampling_conv_channels;
+  return std::max({bytes_of_layer(batch, states, c.hidden_size, c.intermediate_size, c.num_attention_heads),
+                   2 * bytes_of({batch, c.num_attention_heads, states, 2 * states}),
+                   bytes_of({batch, channels, frames, c.num_mel_bins}),
+                   bytes_of({channels, c.subsampling_conv_kernel_size, c.subsampling_conv_kernel_size, frames}),
+                   bytes_of({batch, 2 * c.hidden_size, states + c.conv_kernel_size}),
+                   2 * bytes_of({batch, 2 * states, c.hidden_size}), bytes_of({c.hidden_size, 2 * c.hidden_size}),
+                   bytes_of({c.hidden_size, channels * c.num_mel_bins})});
+}
+
+namespace {
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   ParakeetConfig c;
@@ -67,7 +82,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
                 "found nothing; the class's own one leaves layers out at random, which is not supported yet: expected "
                 "an object");
   ConfigReader encoder = reader.object("encoder_config");
-  if (reader.has("encoder_config")) read_encoder_config(encoder, c);
+  if (reader.has("encoder_config")) read_parakeet_encoder(encoder, c);
   encoder.finish();
   c.vocab_size = reader.integer("vocab_size", c.vocab_size);
   const std::string reduction = reader.text("ctc_loss_reduction", "mean");
@@ -112,17 +127,11 @@ ModelTraits traits(const FamilyConfig& config) {
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<ParakeetConfig>();
-  const std::int64_t batch = data.micro_batch_size, frames = ParakeetConfig::frames(data.audio_seconds),
-                     states = std::max<std::int64_t>(c.subsampled(frames), 1), channels = c.subsampling_conv_channels;
-  return std::max({bytes_of_layer(batch, states, c.hidden_size, c.intermediate_size, c.num_attention_heads),
-                   2 * bytes_of({batch, c.num_attention_heads, states, 2 * states}),
-                   bytes_of({batch, channels, frames, c.num_mel_bins}),
-                   bytes_of({channels, c.subsampling_conv_kernel_size, c.subsampling_conv_kernel_size, frames}),
-                   bytes_of({batch, 2 * c.hidden_size, states + c.conv_kernel_size}),
-                   2 * bytes_of({batch, 2 * states, c.hidden_size}),
+  const std::int64_t batch = data.micro_batch_size,
+                     states = std::max<std::int64_t>(c.subsampled(ParakeetConfig::frames(data.audio_seconds)), 1);
+  return std::max({largest_tensor_of(c, batch, data.audio_seconds),
                    2 * bytes_of({batch, states, 2 * data.sequence_length + 1}),
-                   2 * bytes_of({batch, states, c.vocab_size}), bytes_of({c.hidden_size, 2 * c.hidden_size}),
-                   bytes_of({c.hidden_size, std::max(c.vocab_size, channels * c.num_mel_bins)})});
+                   2 * bytes_of({batch, states, c.vocab_size}), bytes_of({c.hidden_size, c.vocab_size})});
 }
 
 AudioCount count_audio(const FamilyConfig& config, double seconds) {

@@ -320,7 +320,7 @@ struct EncoderBlock {
   ModuleId module;
 };
 
-struct ParakeetEncoder {
+struct ParakeetEncoder final : ParakeetStates {
   ParakeetEncoder() = default;
   ParakeetEncoder(const Builder& builder, const ParakeetConfig& c, const ModelOptions& options)
       : subsampling(builder.child("subsampling", "ParakeetEncoderSubsamplingConv2D"), c),
@@ -338,8 +338,7 @@ struct ParakeetEncoder {
     }
   }
 
-  /// `output_mask`: of the states, which is returned beside them.
-  Tensor operator()(const Tensor& argument, const Tensor& mask, Tensor& output_mask) const {
+  Tensor operator()(const Tensor& argument, const Tensor& mask, Tensor& output_mask) const override {
     Context& context = argument.context();
     ModuleCall call(context, module);
     Tensor hidden_states = subsampling(call.argument(argument), mask);
@@ -452,6 +451,11 @@ class ParakeetForCTC final : public Model {
 };
 
 }  // namespace
+
+std::unique_ptr<ParakeetStates> make_parakeet_encoder(const Builder& builder, const ParakeetConfig& config,
+                                                      const ModelOptions& options) {
+  return std::make_unique<ParakeetEncoder>(builder, config, options);
+}
 
 std::unique_ptr<Model> build_parakeet(Context& context, const ParakeetConfig& config, const DataConfig& data,
                                       const ModelOptions& options) {

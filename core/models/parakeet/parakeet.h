@@ -8,6 +8,8 @@
 
 namespace oometer {
 
+class ConfigReader;
+
 /// transformers 5.23, models/parakeet/configuration_parakeet.py, classes ParakeetEncoderConfig and ParakeetCTCConfig:
 /// the fields that decide memory.
 struct ParakeetConfig {
@@ -43,6 +45,22 @@ struct ParakeetConfig {
 
   bool operator==(const ParakeetConfig&) const = default;
 };
+
+/// ParakeetEncoderConfig's fields, into a config whose vocab_size and loss stay as they are. It starts as the class's
+/// own defaults; `usual_layerdrop`: those of who reads it.
+void read_parakeet_encoder(ConfigReader& reader, ParakeetConfig& config, double usual_layerdrop = 0.1);
+/// Of its encoder.
+double largest_tensor_of(const ParakeetConfig& config, std::int64_t batch, double audio_seconds);
+
+/// class ParakeetEncoder, which others have, too.
+class ParakeetStates {
+ public:
+  virtual ~ParakeetStates() = default;
+  /// `output_mask`: of the states, which is returned beside them.
+  virtual Tensor operator()(const Tensor& input_features, const Tensor& mask, Tensor& output_mask) const = 0;
+};
+std::unique_ptr<ParakeetStates> make_parakeet_encoder(const Builder& builder, const ParakeetConfig& config,
+                                                      const ModelOptions& options);
 
 /// ParakeetForCTC (models/parakeet/modeling_parakeet.py).
 std::unique_ptr<Model> build_parakeet(Context& context, const ParakeetConfig& config, const DataConfig& data,

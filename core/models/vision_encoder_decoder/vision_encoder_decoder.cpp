@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/kit/copied_states.h"
 #include "models/kit/encoder.h"
 #include "models/vision_encoder_decoder/parts.h"
 #include "nn/activation.h"
@@ -99,25 +100,6 @@ class VitTower : public VisionTower {
   LayerNorm layernorm_;
   Linear dense_;
   ModuleId module_, pooler_ = 0;
-};
-
-/// EncoderDecoderCache of two DynamicCaches, in which nothing is yet: each layer's keys and values are copied.
-class CopiedStates : public KvCache {
- public:
-  explicit CopiedStates(TensorList& states) : states_(states) {}
-  States update(std::size_t, const Tensor& keys, const Tensor& values) override {
-    States copied;
-    copied.keys = cat({keys}, 2);
-    copied.values = cat({values}, 2);
-    states_.push_back(copied.keys);
-    states_.push_back(copied.values);
-    return copied;
-  }
-  std::int64_t length() const override { return 0; }
-  std::int64_t mask_length(std::int64_t queries, std::int64_t) const override { return queries; }
-
- private:
-  TensorList& states_;
 };
 
 class VisionEncoderDecoder : public EncoderModel {
