@@ -116,6 +116,29 @@ def deepseek_ocr2_inputs(sam: dict[str, Any], data: dict[str, Any], images: int,
     return out
 
 
+def molmo2_inputs(vision: dict[str, Any], sizes: list[list[int]], dtype: str) -> dict[str, Any]:
+    """Crops, and windows of their patches that are tokens: Molmo2ImageProcessor.get_image_grid_and_crops, which wants torchvision.
+    `padded`: some windows lack patches.
+    """
+    side, patch = (vision.get("image_size") or [378, 378])[0], vision.get("patch_size", 14)
+    patches, pool = side // patch, 2
+    window = patches - 8
+    crops, grids = 0, []
+    for height, width in sizes:
+        tilings = sorted(((h, w) for h in range(1, 9) for w in range(1, 9) if h * w <= 8), key=lambda x: (x[0] * x[1], x[0]))
+        scales = [min(h * window * patch / (height - 8 * patch), w * window * patch / (width - 8 * patch)) for h, w in tilings]
+        large = [s for s in scales if s >= 1]
+        rows, columns = tilings[scales.index(min(large) if large else max(scales))]
+        crops += rows * columns + 1
+        grids.append([-(-patches // pool)] * 2 + [-(-(n * window + 8) // pool) for n in (rows, columns)])
+    tokens = sum(a * b + c * d for a, b, c, d in grids)
+    return {
+        "pixel_values": tensor([crops, patches**2, patch**2 * vision.get("num_channels", 3)], dtype),
+        "image_token_pooling": tensor([tokens, pool**2], "int32") | {"padded": patches % pool != 0},
+        "image_grids": {"values": grids},
+    }
+
+
 def minicpm_sizes(config: dict[str, Any], size: list[int]) -> list[list[int]]:
     """Rows and columns of patches of an image and of its slices, as MiniCPMV4_6ImageProcessor cuts it."""
     from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
@@ -385,6 +408,10 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             width = vision.get("patch_embed_hidden_size", 768)
             out["flattened_patches"] = tensor([images, vision.get("max_num_patches", 4096), 2 + width], dtype)
             out["image_embeds_position_mask"] = tensor([batch, sequence])
+    elif kind == "molmo2":
+        out["mm_token_type_ids"] = tensor([batch, sequence])
+        if images:
+            out |= molmo2_inputs(vision, sizes_of(data, vision.get("image_size") or [378, 378]), dtype)
     elif kind == "chameleon":
         if images:
             vq = config.get("vq_config", {})

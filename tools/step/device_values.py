@@ -110,6 +110,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         connectionist_lengths(spec)
     if spec["model"].get("config", {}).get("model_type") in CANARIES:
         padded_states(spec)
+    if "values" in spec["inputs"].get("image_grids", {}):
+        return molmo2_tokens(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
     return grid_values(spec)
@@ -464,6 +466,25 @@ def row_of_patches(spec: Spec) -> Callable[[Any], int]:
     return count
 
 
+def molmo2_tokens(spec: Spec) -> Callable[[Any], int]:
+    """Molmo2 reads how many tokens each image is, and whether all windows have all their patches."""
+    import torch
+    from transformers import masking_utils
+
+    sizes = [a * b + c * d for a, b, c, d in spec["inputs"]["image_grids"]["values"]]
+    tolist = torch.Tensor.tolist
+    torch.Tensor.tolist = lambda self: list(sizes) if self.is_cuda and self.dtype is torch.int64 else tolist(self)
+    if spec["inputs"]["image_token_pooling"]["padded"]:
+        ignore = masking_utils._ignore_bidirectional_mask_sdpa
+
+        def told(padding_mask: Any, *arguments: Any, **keywords: Any) -> bool:
+            answer = ignore(padding_mask, *arguments, **keywords)
+            return answer if padding_mask is None else False
+
+        masking_utils._ignore_bidirectional_mask_sdpa = told
+    return lambda _: 1
+
+
 def padded_states(spec: Spec) -> None:
     """Whether the frame that never attends leaves a state of Parakeet's encoder that the decoder does not see."""
     from transformers import masking_utils
@@ -532,6 +553,10 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         mode = config.get("downsample_mode", "4x" if config["model_type"] == "minicpm_ocr" else "16x")
         tokens = sum(math.prod(size) // (4 if mode == "4x" else 16) for size in spec["inputs"]["target_sizes"]["values"])
         width = config["text_config"]["hidden_size"]
+        return {(*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
+    if config.get("model_type") == "molmo2":
+        tokens = spec["inputs"].get("image_token_pooling", {"shape": [0]})["shape"][0]
+        width = config["text_config"].get("hidden_size", 4096)
         return {(*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
     if "image_embeds_position_mask" in spec["inputs"]:
         return {tuple(spec["inputs"]["input_ids"]["shape"]): spec["batch"]["mbs"] * config.get("latent_query_num", 2048)}

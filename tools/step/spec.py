@@ -18,6 +18,7 @@ CLASSES = {
     "florence2": "Florence2ForConditionalGeneration",
     "chameleon": "ChameleonForConditionalGeneration",
     "vision-encoder-decoder": "VisionEncoderDecoderModel",
+    "molmo2": "Molmo2ForConditionalGeneration",
     "kosmos-2.5": "Kosmos2_5ForConditionalGeneration",
     "janus": "JanusForConditionalGeneration",
     "deepseek_vl": "DeepseekVLForConditionalGeneration",
