@@ -54,6 +54,7 @@ FOLDERS = {
     "qwen2_5_vl": "qwen2_vl",
     "qianfan_ocr": "internvl",
     "minicpmv4_7": "minicpmv4_6",
+    "minimax_m3_vl_text": "minimax_m3_vl",
     "minicpm_ocr": "minicpmv4_6",
     "siglip2_vision_model": "siglip2",
     "vision-encoder-decoder": "vision_encoder_decoder",
