@@ -489,7 +489,10 @@ def padded_states(spec: Spec) -> None:
     """Whether the frame that never attends leaves a state of Parakeet's encoder that the decoder does not see."""
     from transformers import masking_utils
 
-    given, config = spec["inputs"]["attention_mask"], spec["model"]["config"].get("encoder_config", {})
+    given = spec["inputs"].get("attention_mask")
+    if not given:
+        return
+    config = spec["model"]["config"].get("encoder_config", {})
     kernel, stride = config.get("subsampling_conv_kernel_size", 3), config.get("subsampling_conv_stride", 2)
 
     def states(frames: int) -> int:

@@ -131,8 +131,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization, Feature::fsdp});
   t.no_split_modules = {kMolmo2Names.decoder_layer, kMolmo2VisionLayer, "Molmo2VisionAttention"};
   for (const Feature feature : {Feature::generate_options, Feature::headinfer, Feature::quantized_cache,
-                                Feature::turn_images, Feature::chunked_cross_entropy, Feature::lengths,
-                                Feature::packing, Feature::zero3, Feature::image_preferences, Feature::inference})
+                                Feature::turn_images, Feature::chunked_cross_entropy, Feature::packing, Feature::zero3,
+                                Feature::image_preferences, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
