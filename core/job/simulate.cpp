@@ -250,7 +250,8 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
 [[gnu::noinline]] void cast_to_float32(Context& context, Model& model, const std::vector<std::string>& names) {
   const NoGrad no_grad(context);
   const auto is_named = [&](ModuleId module) {
-    const std::string path = "." + module_path(context.log, module) + ".";
+    std::string path(1, '.');
+    path.append(module_path(context.log, module)).push_back('.');
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
       return path.find(name.starts_with('.') ? name + "." : name) != std::string::npos;
     });
