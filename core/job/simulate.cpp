@@ -182,6 +182,27 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
 
 // What first answers do not run is apart, so that a page's first part of the module is small: hence noinline.
 
+/// What NeMo Automodel's recipe was not compared with.
+[[gnu::noinline]] std::optional<Error> check_recipe(const Job& job) {
+  const LoopConfig& loop = job.training.loop;
+  const bool adapts = loop.lora_function != LoraFunction::peft, is_recipe = loop.project == LoopProject::automodel;
+  const auto error = [](const char* pointer, const char* text) { return Error{"not-modelled", pointer, text}; };
+  if (loop.is_trainer() && (adapts || is_recipe))
+    return error("/training/loop",
+                 "found a trainer in NeMo Automodel's hands, which runs steps of its own; expected step");
+  if (!is_recipe && job.parallel.fsdp.preparer == FsdpConfig::Preparer::automodel)
+    return error("/parallel/fsdp/preparer",
+                 "NeMo Automodel shards for its own recipe; expected automodel as training.loop.project");
+  if (is_recipe && job.training.use_cache && !micro_batches_of(job).empty())
+    return error("/training/use_cache",
+                 "samples of several lengths are not supported yet with NeMo Automodel's recipe and a cache; expected "
+                 "use_cache false");
+  const Strategy strategy = job.parallel.strategy;
+  if ((adapts || is_recipe) && strategy != Strategy::none && strategy != Strategy::ddp && strategy != Strategy::fsdp2)
+    return error("/parallel/strategy", "NeMo Automodel is not supported yet with it; expected ddp or fsdp2");
+  return std::nullopt;
+}
+
 /// `lora`: the job's as its trainer has it, which the tuner refers to.
 [[gnu::noinline]] std::unique_ptr<Tuner> make_tuner(Context& context, const Job& job,
                                                     const std::optional<LoraConfig>& lora) {
@@ -191,10 +212,10 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
     auto model = std::make_unique<LoraModel>(context, *lora);
     model->function = training.loop.lora_function;
     if (model->function != LoraFunction::peft &&
-        (lora->use_dora || lora->dropout > 0 || !job.model.config.traits().liger.swiglu))
+        (lora->use_dora || lora->dropout > 0 || training.quantization || !job.model.config.traits().liger.swiglu))
       context.refusal = Error{"not-modelled", "/training/loop/lora_function",
-                              "NeMo Automodel's adapters are supported without DoRA and dropout, of models whose MLPs "
-                              "have silu; expected peft"};
+                              "NeMo Automodel's adapters are supported without DoRA, dropout and quantized weights, of "
+                              "models whose MLPs have silu; expected peft"};
     tuner = std::move(model);
   }
   if (training.ia3) tuner = std::make_unique<Ia3Model>(context, *training.ia3);
@@ -280,6 +301,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   context.repeats = repeats;
   if (job.runtime.experts == ExpertsImplementation::eager) context.expert_loop = &job.data.routing;
   context.begin_phase(PhaseName::init, 0);
+  if (job.task == Task::train) simulation.refusal = check_recipe(job);
+  if (simulation.refusal) return simulation;
   std::optional<LoraConfig> lora = job.training.lora;
   if (lora && job.training.loop.turns_dropout_off()) lora->dropout = 0;
   const std::unique_ptr<Tuner> tuner = job.training.has_adapters() ? make_tuner(context, job, lora) : nullptr;

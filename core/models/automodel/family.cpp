@@ -29,9 +29,13 @@ TextConfig text_of(const LlamaConfig& config) {
 
 TextConfig read(ConfigReader& reader, const ModelClass& of) {
   const std::string_view type = of.model_type;
-  if (type == "automodel_qwen2") return text_of(read_qwen2_config(reader));
-  if (type == "automodel_qwen3") return text_of(read_qwen3_config(reader));
-  return text_of(read_llama_config(reader));
+  TextConfig c = text_of(type == "automodel_qwen2"   ? read_qwen2_config(reader)
+                         : type == "automodel_qwen3" ? read_qwen3_config(reader)
+                                                     : read_llama_config(reader));
+  if (c.sliding_window != 0)
+    reader.fail("sliding_window", "not-modelled",
+                "layers that slide are not supported yet with NeMo Automodel's own classes; expected none");
+  return c;
 }
 
 Tensor float32_norm(const Norm& norm, const Tensor& argument) {
@@ -199,7 +203,8 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
   t.allow({Feature::fsdp});
-  for (const Feature feature : {Feature::packing, Feature::inference, Feature::liger, Feature::chunked_cross_entropy})
+  for (const Feature feature : {Feature::packing, Feature::flash_attention_2, Feature::eager_attention,
+                                Feature::inference, Feature::liger, Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with NeMo Automodel's own " + t.class_name);
   t.generates = false;
   return t;

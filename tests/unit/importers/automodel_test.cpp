@@ -43,7 +43,7 @@ TEST_CASE("Automodel loads weights as published, clips to 1 and accumulates to i
   CHECK(taken_at(one, "/training/max_grad_norm")->is_default);
   CHECK(at(one, "/training/loop") == json({{"name", "step"}, {"project", "automodel"}}));
   CHECK(at(one, "/training/use_cache") == true);
-  CHECK(at(one, "/model/config/model_type") == "automodel_qwen3");  // a class of its own
+  CHECK(one.job["model"]["config"]["model_type"] == "automodel_qwen3");  // a class of its own
   CHECK(left_out(one, "model._target_") == nullptr);
   CHECK(is_ignored(one, "dist_env"));
   CHECK(is_ignored(one, "optimizer.lr"));
@@ -88,10 +88,10 @@ TEST_CASE("Automodel's adapters have the weights' type and patterns of paths", "
                                              {"autocast_adapter_dtype", false}}));
   CHECK(left_out(usual, "peft.use_memory_efficient_lora") == nullptr);
   CHECK(at(usual, "/training/loop/lora_function") == "automodel");  // MLPs of a model made on meta are not fused
-  const Ledger theirs = ask_one(R"({"step_scheduler": {}, "dataset": {"seq_len": 128}, "peft": {"use_triton": true},
+  const Ledger theirs = ask_one(R"({"step_scheduler": {}, "dataset": {"seq_len": 128}, "peft": {"dim": 4, "use_triton": true},
       "model": {"pretrained_model_name_or_path": "Qwen/Qwen3-0.6B", "force_hf": true}})");
   check_taken(theirs);
-  CHECK(at(theirs, "/model/config/model_type") == "qwen3");
+  CHECK(theirs.job["model"]["config"]["model_type"] == "qwen3");
   CHECK(at(theirs, "/training/loop/lora_function") == "automodel-triton-mlp");
   const Ledger packed = ask_one(recipe(R"(, "packed_sequence": {"packed_sequence_size": 1024})"));
   CHECK(left_out(packed, "model._target_")->effect == Effect::either);  // Transformer Engine's attention
