@@ -650,8 +650,16 @@ void read_automodel(Context& context, Keys& keys) {
   const std::string own = keys.truth("model.force_hf") ? "" : own_class_of(context.model_config());
   const bool is_modelled = is_modelled_class(keys, own), is_other = !own.empty() && !is_modelled;
   const json& job = context.ledger.job;
-  if (is_modelled && member(member(job, "model"), "config").is_object())
-    context.ledger.put("/model/config/model_type", "automodel_" + member_text(context.model_config(), "model_type"));
+  if (is_modelled) {
+    json config = context.model_config();
+    config["model_type"] = "automodel_" + member_text(config, "model_type");
+    json model = member(job, "model");
+    if (model.is_object() && model.contains("preset")) model = {{"name", model["preset"]}};  // which is transformers'
+    context.ledger.put("/model", std::move(model));
+    context.ledger.put("/model/config", std::move(config));
+    for (Taken& taken : context.ledger.taken)
+      if (taken.pointer == "/model/preset") taken.pointer = "/model/name";
+  }
   if (!is_other) context.ledger.put("/training/loop", {{"name", "step"}, {"project", "automodel"}});
   if (is_other)
     keys.leave_out("model._target_", Effect::either,
