@@ -244,6 +244,8 @@ std::string own_class_of(const json& config) {
 /// Those that are modelled as its own (core/models/automodel): of rows that are not packed, whose attention would be
 /// Transformer Engine's.
 bool is_modelled_class(Keys& keys, const std::string& own) {
+  for (const char* key : {"quantization.load_in_4bit", "quantization.load_in_8bit", "fp8.enabled", "compile.enabled"})
+    if (keys.truth(key)) return false;
   const std::string attention = keys.text("model.attn_implementation");
   return is_word_of(own, "LlamaForCausalLM Qwen2ForCausalLM Qwen3ForCausalLM") &&
          (attention.empty() || attention == "sdpa") && keys.size("packed_sequence.packed_sequence_size") <= 0;
