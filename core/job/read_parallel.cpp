@@ -434,9 +434,12 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.ema && config.strategy != Strategy::none)
     reader.fail_found("strategy", "not-modelled",
                       "training.ema on several GPUs is not supported yet; expected none, or no ema");
-  if (job.training.cut_cross_entropy && fsdp)
-    reader.fail_found("strategy", "not-modelled",
-                      "training.cut_cross_entropy under it is not supported yet; expected none, ddp or deepspeed");
+  if (job.training.cut_cross_entropy && fsdp &&
+      !(config.strategy == Strategy::fsdp2 && config.fsdp.is_prepared_by(FsdpConfig::Preparer::axolotl)))
+    reader.fail_found(
+        "strategy", "not-modelled",
+        "training.cut_cross_entropy under it is supported with Axolotl's FSDP 2 alone; expected none, ddp, "
+        "deepspeed, or parallel.fsdp.preparer \"axolotl\"");
   if (const auto& quantization = job.training.quantization; quantization && quantization->moe_experts && fsdp)
     reader.fail_found("strategy", "not-modelled",
                       "training.quantization.quantize_moe_experts under it is not supported yet; expected none or ddp");

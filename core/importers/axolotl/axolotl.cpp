@@ -253,6 +253,13 @@ bool is_bf16(Keys& keys) {
 /// Whether DeepSpeed or FSDP runs it.
 bool is_sharded(const Keys& keys) { return keys.has("deepspeed") || keys.has("fsdp") || keys.has("fsdp_config"); }
 
+/// The version at the top, or in fsdp_config (utils/schemas/validation.py: check_fsdp_version_in_fsdp_config).
+bool is_fsdp2(Keys& keys) {
+  const json own = keys.value("fsdp_config");
+  const auto is_2 = [](const json& version) { return version == 2 || version == "2"; };
+  return is_2(keys.value("fsdp_version")) || is_2(member(own, "fsdp_version")) || is_2(member(own, "version"));
+}
+
 void take_axolotl_attention(Context& context, Keys& keys) {
   // The older switches (utils/schemas/config.py: normalize_attn_implementation).
   constexpr std::pair<const char*, const char*> kOlder[] = {
@@ -455,6 +462,14 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
   for (const char* key : {"load_in_4bit", "load_in_8bit"}) keys.mark(key);
 }
 
+/// Its FSDP 2 of weights that are not quantized, with nothing that cuts them or the sequence otherwise.
+bool is_plain_fsdp2(Keys& keys) {
+  for (const char* key : {"deepspeed", "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree",
+                          "expert_parallel_size", "dp_replicate_size"})
+    if (keys.has(key)) return false;
+  return keys.has("fsdp_config") && is_fsdp2(keys) && !keys.truth("load_in_4bit");
+}
+
 void take_axolotl_losses(Context& context, Keys& keys) {
   std::string plugins;
   for (const std::string& plugin : keys.names("plugins")) plugins += plugin + " ";
@@ -497,7 +512,7 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   const bool cuts = keys.has("cut_cross_entropy") ? keys.truth("cut_cross_entropy")
                                                   : plugins.find("cut_cross_entropy") != std::string::npos;
   keys.mark("cut_cross_entropy");
-  if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && !is_sharded(keys) &&
+  if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && (!is_sharded(keys) || is_plain_fsdp2(keys)) &&
       has_cut_cross_entropy(context.model_class())) {
     keys.take("cut_cross_entropy", "/training/cut_cross_entropy", true);
   } else if (cuts) {
@@ -582,7 +597,7 @@ void note_more_rows(Context& context, Keys& keys) {
 /// Keys of earlier versions at which it stops (utils/schemas/deprecated.py). An MLP of xformers is Llama's alone.
 void take_older_keys(Context& context, Keys& keys) {
   for (const char* key : {"max_packed_sequence_len", "rope_scaling", "s2_attention", "flash_attn_rms_norm"})
-    if (keys.truth(key) || keys.value(key).is_object())
+    if (const json said = keys.value(key); !said.is_null() && said != false && said != 0)
       keys.leave_out(key, Effect::either, "Axolotl no longer has it, and stops: leave it out, as is answered here");
     else
       keys.ignore(key);
@@ -614,10 +629,7 @@ void take_shards(Context& context, Keys& keys) {
 
 /// Axolotl's own fsdp2_prepare_model (monkeypatch/accelerate/fsdp2.py).
 void take_fsdp2(Context& context, Keys& keys) {
-  const json own = keys.value("fsdp_config");
-  const auto is_2 = [](const json& version) { return version == 2 || version == "2"; };
-  if (is_2(keys.value("fsdp_version")) || is_2(member(own, "fsdp_version")) || is_2(member(own, "version")))
-    context.ledger.put("/parallel/fsdp/preparer", "axolotl");
+  if (is_fsdp2(keys)) context.ledger.put("/parallel/fsdp/preparer", "axolotl");
 }
 
 /// CustomSupportedOptimizers (utils/schemas/enums.py) are classes that its Trainer is given, in two parameter groups

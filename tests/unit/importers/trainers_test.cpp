@@ -188,6 +188,10 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
                                  "plugins": ["axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"]})");
   check_accepted(cut);
   CHECK(at(cut, "/training/cut_cross_entropy") == true);
+  const Ledger cut_in_shards = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "cut_cross_entropy": true,
+                                           "fsdp_config": {"fsdp_version": 2, "reshard_after_forward": true}})");
+  check_accepted(cut_in_shards);
+  CHECK(at(cut_in_shards, "/training/cut_cross_entropy") == true);
   CHECK(at(cut, "/training/float32_modules") == "absent");  // norms, embeddings and head are in 16 bits again
   const Ledger full = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": false, "fp16": false})");
   CHECK(at(full, "/training/precision") == "fp32");
@@ -243,6 +247,9 @@ TEST_CASE("Axolotl stops at keys that it no longer has", "[importers][axolotl]")
   check_accepted(older);
   REQUIRE(left_out(older, "flash_attn_rms_norm") != nullptr);
   CHECK(left_out(older, "flash_attn_rms_norm")->text.find("stops") != std::string::npos);
+  const Ledger packed = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "max_packed_sequence_len": 2048})");
+  check_accepted(packed);
+  CHECK(left_out(packed, "max_packed_sequence_len") != nullptr);
 }
 
 TEST_CASE("Axolotl's preferences and rewards run TRL's loops", "[importers][axolotl]") {
