@@ -118,7 +118,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.usual_audio_seconds = 15;
   t.convolutions = 2 * c.encoder.subsampling_layers - 1 + 3;
   t.refuse(Feature::lengths, "not-modelled", "this is not supported yet with " + t.class_name);
-  if (!c.names->sinusoids) t.allow({Feature::zero3});  // what was compared
   t.refuse(Feature::flash_attention_2, "inconsistent",
            "the encoder's class has no flash attention: expected sdpa or eager");
   return t;
