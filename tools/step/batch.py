@@ -287,7 +287,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     if kind == "whisper":
         frames = 2 * config.get("max_source_positions", 1500)
         out["input_features"] = tensor([batch, config.get("num_mel_bins", 80), frames], dtype)
-        out["labels"] = tensor([batch, sequence])
+        out["labels"] = tensor([batch] if model["class"].endswith("ForAudioClassification") else [batch, sequence])
         return out
     if kind == "voxtral" and data.get("audios_per_sample", 1):
         audio = config.get("audio_config", {})
@@ -339,7 +339,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["input_values"] = tensor(samples, dtype)
         if config.get("feat_extract_norm", "group") == "layer":  # as their extractors' return_attention_mask is
             out["attention_mask"] = tensor(samples, "int32")
-        out["labels"] = tensor([batch, sequence])
+        out["labels"] = tensor([batch] if model["class"].endswith("ForSequenceClassification") else [batch, sequence])
         return out
     if kind in DETECTORS:
         out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *data.get("image_size", DETECTORS[kind])], dtype)

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "config/reader.h"
+#include "models/kit/encoder.h"
 #include "models/sizes.h"
 #include "models/wav2vec2/wav2vec2.h"
 
@@ -11,13 +13,16 @@ namespace oometer {
 
 namespace {
 
-constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2, &kHubert, &kWavLm, &kUniSpeech,
-                                                &kUniSpeechSat};  ///< as kClasses
+constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2, &kHubert,    &kWavLm,       &kUniSpeech, &kUniSpeechSat,
+                                                &kWav2Vec2, &kUniSpeech, &kUniSpeechSat};  ///< as kClasses
 constexpr ModelClass kClasses[] = {{"wav2vec2", "Wav2Vec2ForCTC"},
                                    {"hubert", "HubertForCTC"},
                                    {"wavlm", "WavLMForCTC"},
                                    {"unispeech", "UniSpeechForCTC"},
-                                   {"unispeech-sat", "UniSpeechSatForCTC"}};
+                                   {"unispeech-sat", "UniSpeechSatForCTC"},
+                                   {"wav2vec2", "Wav2Vec2ForSequenceClassification"},
+                                   {"unispeech", "UniSpeechForSequenceClassification"},
+                                   {"unispeech-sat", "UniSpeechSatForSequenceClassification"}};
 constexpr const char* kBlocks[] = {"Wav2Vec2EncoderLayer",
                                    "Wav2Vec2EncoderLayerStableLayerNorm",
                                    "Wav2Vec2NoLayerNormConvLayer",
@@ -47,6 +52,15 @@ constexpr const char* kBlocks[] = {"Wav2Vec2EncoderLayer",
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   Wav2Vec2Config c;
   c.names = kNamed[&of - kClasses];
+  c.class_name = of.class_name;
+  c.classifies = std::string_view(of.class_name).ends_with("ForSequenceClassification");
+  if (c.classifies) {
+    c.num_labels = read_num_labels(reader);
+    c.classifier_proj_size = reader.integer("classifier_proj_size", c.classifier_proj_size);
+    if (reader.boolean("use_weighted_layer_sum", false))
+      reader.fail_found("use_weighted_layer_sum", "not-modelled",
+                        "a weighted sum of all layers is not supported yet: expected false");
+  }
   const bool is_hubert = c.names == &kHubert;
   c.vocab_size = reader.integer("vocab_size", c.vocab_size);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
@@ -164,14 +178,14 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Wav2Vec2Config>();
-  ModelTraits t = transformers_traits(c.names->class_name);
-  t.takes_text = true;  // its labels
+  ModelTraits t = transformers_traits(c.class_name);
+  t.takes_text = !c.classifies;  // its labels
   t.oldest_transformers = {5, 23, 0};
   t.min_audios = t.max_audios = 1;
   t.usual_audio_seconds = 15;
   t.convolutions = static_cast<std::int64_t>(c.conv_dim.size()) + 1;
   t.hidden_size = c.hidden_size;
-  t.default_sequence_length = 200;
+  if (!c.classifies) t.default_sequence_length = 200;
   t.tower = c.names->base;
   // freeze_feature_encoder(): nothing in it asks for a gradient, nor does what it is given.
   t.finetune = {{"feature_extractor"}, {}, {"feature_extractor"}};

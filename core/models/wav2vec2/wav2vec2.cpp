@@ -459,6 +459,7 @@ struct SoundEncoder {
   ModuleId module = 0;
 };
 
+/// XForCTC, XForSequenceClassification.
 class ForCTC : public Model {
  public:
   ForCTC(Context& context, const Wav2Vec2Config& c, const DataConfig& data, const ModelOptions& options)
@@ -466,7 +467,7 @@ class ForCTC : public Model {
         data_(data),
         config_(c),
         dtype_(options.dtype),
-        root_{&context,       &parameters,   &buffers,         context.add_root(c.names->class_name, Modality::none),
+        root_{&context,       &parameters,   &buffers,         context.add_root(c.class_name, Modality::none),
               Modality::none, options.dtype, options.wrapping, options.quantizer} {
     loss_type = LossType::cross_entropy;  // ForCTCLoss, which forward has itself
     const Builder model = root_.child(c.names->base, c.names->model);
@@ -477,7 +478,12 @@ class ForCTC : public Model {
     encoder_ = SoundEncoder(model.child("encoder", c.do_stable_layer_norm ? c.names->stable_encoder : c.names->encoder),
                             c, options);
     encoder_.blocks.first_block = feature_extractor_.conv_layers.size();
-    lm_head_ = Linear(root_.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, true);
+    if (!c.classifies) {
+      lm_head_ = Linear(root_.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, true);
+      return;
+    }
+    projector_ = Linear(root_.child("projector", "Linear"), c.hidden_size, c.classifier_proj_size, true);
+    lm_head_ = Linear(root_.child("classifier", "Linear"), c.classifier_proj_size, c.num_labels, true);
   }
 
   void set_data(const DataConfig& data) override { data_ = data; }
@@ -491,8 +497,8 @@ class ForCTC : public Model {
         empty(context_, Op::input, samples, data_.pixel_dtype.value_or(dtype_), Role::input);
     // As the extractors' return_attention_mask is: models with a group norm take none.
     if (config_.norms_layers) batch.attention_mask = empty(context_, Op::input, samples, DType::int32, Role::input);
-    if (with_labels)
-      batch.labels = empty(context_, Op::input, {samples[0], data_.sequence_length}, DType::int64, Role::input);
+    const Shape labels = config_.classifies ? Shape{samples[0]} : Shape{samples[0], data_.sequence_length};
+    if (with_labels) batch.labels = empty(context_, Op::input, labels, DType::int64, Role::input);
     return batch;
   }
 
@@ -500,12 +506,13 @@ class ForCTC : public Model {
     // Each layer's backward would go on through those before it, by the bias that they hand on.
     if (config_.names->has_gated_attention && encoder_.checkpointing.mode == CheckpointMode::reentrant)
       context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
-                               "found \"reentrant\", which is not supported yet with WavLMForCTC; expected "
-                               "\"non-reentrant\""};
+                               "found \"reentrant\", which is not supported yet with layers that hand on a bias; "
+                               "expected \"non-reentrant\""};
     // _compute_mask_indices takes no fewer states than a span of its masks has.
     const std::int64_t least = config_.masks_states && context_.training ? config_.mask_time_length : 1;
     if (config_.states(Wav2Vec2Config::samples(data_.audio_seconds)) < least)
       context_.refusal = too_few_states(least, config_.samples_of(least));
+    if (config_.classifies) return classify(inputs);
     if (inputs.labels) {
       const Tensor most = integers(context_, Op::max, {});
       const Tensor is_label = empty(context_, Op::ge, {}, DType::boolean);
@@ -521,6 +528,32 @@ class ForCTC : public Model {
   }
 
  private:
+  // Wav2Vec2ForSequenceClassification.forward
+  ModelOutputs classify(const ModelInputs& inputs) {
+    Tensor extract_features;
+    const Tensor last_hidden_state = model_forward(inputs, extract_features);
+    Tensor hidden_states = projector_(last_hidden_state);
+    Tensor padding_mask, expand_padding_mask, pooled_output;
+    if (inputs.attention_mask) {
+      padding_mask = feature_vector_mask(inputs.attention_mask, hidden_states.size(1));
+      expand_padding_mask = empty(context_, Op::repeat, hidden_states.sizes(), DType::boolean);
+      {
+        const Tensor padding = empty(context_, Op::bitwise_not, hidden_states.sizes(), DType::boolean);
+        hidden_states = masked_fill_in_place(hidden_states, padding);
+      }
+      const Tensor total = sum(hidden_states, {1}, false);
+      const Tensor count = reduce(Op::sum, padding_mask, {1}, false, DType::int64);
+      pooled_output = div(total, view(count, {count.size(0), 1}));
+    } else {
+      pooled_output = mean(hidden_states, 1, false);
+    }
+    Tensor logits = lm_head_(pooled_output);
+    ModelOutputs outputs;
+    if (inputs.labels) outputs.loss = (*loss_function)(logits, inputs.labels);
+    outputs.others.push_back(std::move(logits));
+    return outputs;
+  }
+
   // _get_feat_extract_output_lengths
   Tensor output_lengths(Tensor input_lengths) const {
     const Shape batch{data_.micro_batch_size};
@@ -615,7 +648,7 @@ class ForCTC : public Model {
   FeatureProjection feature_projection_;
   Tensor masked_spec_embed_;
   SoundEncoder encoder_;
-  Linear lm_head_;
+  Linear lm_head_, projector_;  ///< the first also its classifier
   ModuleId model_ = 0;
 };
 

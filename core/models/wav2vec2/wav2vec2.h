@@ -48,6 +48,9 @@ struct Wav2Vec2Config {
   bool masks_states = true;           ///< apply_spec_augment, too
   double mask_time_prob = 0.05;
   std::int64_t mask_time_length = 10, mask_time_min_masks = 2;
+  const char* class_name = "";
+  bool classifies = false;  ///< ForSequenceClassification
+  std::int64_t classifier_proj_size = 256, num_labels = 2;
   bool ctc_mean = false;  ///< ctc_loss_reduction: "mean", else "sum"
   bool ctc_zero_infinity = false;
 
@@ -63,7 +66,7 @@ struct Wav2Vec2Config {
   bool operator==(const Wav2Vec2Config&) const = default;
 };
 
-/// Wav2Vec2ForCTC, HubertForCTC, WavLMForCTC.
+/// Wav2Vec2ForCTC, HubertForCTC, WavLMForCTC, and their ForSequenceClassification.
 std::unique_ptr<Model> build_wav2vec2(Context& context, const Wav2Vec2Config& config, const DataConfig& data,
                                       const ModelOptions& options);
 

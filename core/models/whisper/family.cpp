@@ -68,7 +68,8 @@ double largest_tensor_of_whisper_encoder(const WhisperConfig& c, std::int64_t au
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"whisper", "WhisperForConditionalGeneration"}};
+constexpr ModelClass kClasses[] = {{"whisper", "WhisperForConditionalGeneration"},
+                                   {"whisper", "WhisperForAudioClassification"}};
 constexpr const char* kBlocks[] = {"WhisperEncoderLayer", "WhisperDecoderLayer"};
 
 /// MEFT's fields, as its authors' code has them in a config (BaohaoLiao/mefts, run_glue.py).
@@ -91,8 +92,18 @@ void read_reversible(ConfigReader& reader, WhisperConfig& c) {
   reader.findings().assumptions.emplace_back(kMeftAssumption);
 }
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   WhisperConfig c = read_whisper_config(reader);
+  if (&of == &kClasses[1]) {
+    c.class_name = of.class_name;
+    c.head = EncoderHead::sequence_classification;
+    c.num_labels = read_num_labels(reader);
+    c.classifier_proj_size = reader.integer("classifier_proj_size", c.classifier_proj_size);
+    if (reader.boolean("use_weighted_layer_sum", false))
+      reader.fail_found("use_weighted_layer_sum", "not-modelled",
+                        "a weighted sum of all layers is not supported yet: expected false");
+    return c;
+  }
   read_reversible(reader, c);
   return c;
 }
@@ -110,6 +121,14 @@ ModelTraits traits(const FamilyConfig& config) {
   t.usual_audio_seconds = t.max_audio_seconds = c.window_seconds();
   t.audio_why = "the encoder's window";
   t.convolutions = 2;
+  if (c.head == EncoderHead::sequence_classification) {
+    t.takes_text = t.ties_embeddings = false;
+    t.default_sequence_length = t.max_sequence_length = 0;
+    t.language = "";
+    t.tower = "encoder";
+    t.refuse(Feature::lengths, "not-modelled", "this is not supported yet with " + t.class_name);
+    return t;
+  }
   t.allow({Feature::quantization});
   if (c.f_arch != WhisperConfig::Reversible::none)
     for (const Feature feature : {Feature::adapters, Feature::checkpointing, Feature::quantization, Feature::deepspeed,

@@ -358,10 +358,46 @@ class WhisperForConditionalGeneration : public EncoderModel {
   Linear proj_out_;
 };
 
+class WhisperForAudioClassification : public EncoderModel {
+ public:
+  WhisperForAudioClassification(Context& context, const WhisperConfig& c, const DataConfig& data,
+                                const ModelOptions& options)
+      : EncoderModel(context, c, data, options),
+        features_{c.num_mel_bins, c.frames()},
+        dtype_(options.dtype),
+        encoder_(root_.child("encoder", "WhisperEncoder"), c, kWhisperEncoder, options),
+        projector_(root_.child("projector", "Linear"), c.hidden_size, c.classifier_proj_size, true),
+        classifier_(root_.child("classifier", "Linear"), c.classifier_proj_size, c.num_labels, true) {}
+
+  ModelInputs make_inputs(bool with_labels) override {
+    ModelInputs batch;
+    batch.input_features = empty(context_, Op::input, {data_.micro_batch_size, features_[0], features_[1]},
+                                 data_.pixel_dtype.value_or(dtype_), Role::input);
+    if (with_labels) batch.labels = empty(context_, Op::input, {data_.micro_batch_size}, DType::int64, Role::input);
+    batch.rows = &data_.rows;
+    return batch;
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    const Tensor encoder_states = encoder_(inputs.input_features);
+    const Tensor hidden_states = projector_(encoder_states);
+    const Tensor pooled_output = mean(hidden_states, 1, false);
+    return outputs_of(classifier_(pooled_output), inputs);
+  }
+
+ private:
+  Shape features_;
+  DType dtype_;
+  WhisperEncoder encoder_;
+  Linear projector_, classifier_;
+};
+
 }  // namespace
 
 std::unique_ptr<Model> build_whisper(Context& context, const WhisperConfig& config, const DataConfig& data,
                                      const ModelOptions& options) {
+  if (config.head == EncoderHead::sequence_classification)
+    return std::make_unique<WhisperForAudioClassification>(context, config, data, options);
   return std::make_unique<WhisperForConditionalGeneration>(context, config, data, options);
 }
 

@@ -37,6 +37,7 @@ struct WhisperConfig : EncoderConfig {
   enum class Reversible : std::uint8_t { none, layer, adapter };
   Reversible f_arch = Reversible::none;
   std::int64_t adapter_bottleneck_dim = 0;
+  std::int64_t classifier_proj_size = 256;  ///< of WhisperForAudioClassification
 
   std::int64_t frames() const { return 2 * max_source_positions; }
   double window_seconds() const { return static_cast<double>(frames()) / 100; }
@@ -128,6 +129,7 @@ void read_whisper_encoder(ConfigReader& reader, WhisperConfig& config);
 WhisperConfig read_whisper_config(ConfigReader& reader);
 /// Bytes of about the largest tensor that the encoder makes of so many audios.
 double largest_tensor_of_whisper_encoder(const WhisperConfig& config, std::int64_t audios);
+/// WhisperForConditionalGeneration; with labels of whole audios WhisperForAudioClassification.
 std::unique_ptr<Model> build_whisper(Context& context, const WhisperConfig& config, const DataConfig& data,
                                      const ModelOptions& options);
 
