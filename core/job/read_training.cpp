@@ -5,6 +5,7 @@
 #include "job/names.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
+#include "models/kit/classifier_head.h"
 #include "peft/lora_kernels.h"
 #include "peft/method.h"
 #include "sort_by.h"
@@ -231,12 +232,15 @@ void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage,
 void save_head(ConfigReader& reader, const ModelConfig& model, bool targets_all,
                std::vector<std::string>& modules_to_save) {
   constexpr const char* kHead = "score";
-  const bool is_of_tokens = model.traits().classifies && model.traits().labels == 0;
+  if (!model.traits().classifies) return;
+  if (!peft_saves_head(model.traits().class_name))
+    return reader.fail("target_modules", "not-modelled",
+                       "found adapters, which are not supported yet with " + model.traits().class_name);
+  const bool is_of_tokens = model.traits().labels == 0;
   if (is_of_tokens && targets_all)  // _maybe_include_all_linear_layers leaves out the head of sequences alone
     reader.fail_found("target_modules", "inconsistent",
                       "it reaches score, which peft saves whole and then cannot wrap: expected names of modules");
-  if (model.traits().classifies &&
-      std::find(modules_to_save.begin(), modules_to_save.end(), kHead) == modules_to_save.end())
+  if (std::find(modules_to_save.begin(), modules_to_save.end(), kHead) == modules_to_save.end())
     modules_to_save.emplace_back(kHead);
 }
 

@@ -8,8 +8,10 @@ namespace {
 
 constexpr LlamaClassNames kNames{"ArceeForCausalLM", "ArceeModel",   "ArceeDecoderLayer",   "ArceeAttention",
                                  "ArceeMLP",         "ArceeRMSNorm", "ArceeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {
-    {"arcee", kNames.causal_lm}, {"arcee", "ArceeForSequenceClassification"}, {"arcee", "ArceeForTokenClassification"}};
+constexpr ModelClass kClasses[] = {{"arcee", kNames.causal_lm},
+                                   {"arcee", "ArceeForSequenceClassification"},
+                                   {"arcee", "ArceeForTokenClassification"},
+                                   {"arcee", "ArceeForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

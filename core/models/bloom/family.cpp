@@ -19,7 +19,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "BloomForCausalLM", "BloomModel", "BloomBlock", "BloomAttention", "BloomMLP", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"bloom", kNames.causal_lm}, {"bloom", "BloomForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"bloom", kNames.causal_lm}, {"bloom", "BloomForSequenceClassification"}, {"bloom", "BloomForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

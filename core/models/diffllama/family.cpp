@@ -17,7 +17,8 @@ constexpr LlamaClassNames kNames{"DiffLlamaForCausalLM",    "DiffLlamaModel", "D
                                  "DiffLlamaRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"diffllama", kNames.causal_lm},
                                    {"diffllama", "DiffLlamaForSequenceClassification"},
-                                   {"diffllama", "DiffLlamaForTokenClassification"}};
+                                   {"diffllama", "DiffLlamaForTokenClassification"},
+                                   {"diffllama", "DiffLlamaForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

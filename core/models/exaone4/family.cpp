@@ -15,7 +15,8 @@ constexpr LlamaClassNames kNames{"Exaone4ForCausalLM", "Exaone4Model",   "Exaone
                                  "Exaone4MLP",         "Exaone4RMSNorm", "Exaone4RotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"exaone4", kNames.causal_lm},
                                    {"exaone4", "Exaone4ForSequenceClassification"},
-                                   {"exaone4", "Exaone4ForTokenClassification"}};
+                                   {"exaone4", "Exaone4ForTokenClassification"},
+                                   {"exaone4", "Exaone4ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace

@@ -13,7 +13,10 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GPT2LMHeadModel", "GPT2Model", "GPT2Block", "GPT2Attention",
                                  "GPT2MLP",         "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"gpt2", kNames.causal_lm}, {"gpt2", "GPT2ForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"gpt2", kNames.causal_lm},
+                                   {"gpt2", "GPT2ForSequenceClassification"},
+                                   {"gpt2", "GPT2ForTokenClassification"},
+                                   {"gpt2", "GPT2ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -18,7 +18,8 @@ constexpr LlamaClassNames kNames{"GPTBigCodeForCausalLM",
                                  "LayerNorm",
                                  ""};
 constexpr ModelClass kClasses[] = {{"gpt_bigcode", kNames.causal_lm},
-                                   {"gpt_bigcode", "GPTBigCodeForSequenceClassification"}};
+                                   {"gpt_bigcode", "GPTBigCodeForSequenceClassification"},
+                                   {"gpt_bigcode", "GPTBigCodeForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -17,7 +17,10 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "GPTNeoForCausalLM", "GPTNeoModel", "GPTNeoBlock", "GPTNeoAttention", "GPTNeoMLP", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"gpt_neo", kNames.causal_lm}, {"gpt_neo", "GPTNeoForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"gpt_neo", kNames.causal_lm},
+                                   {"gpt_neo", "GPTNeoForSequenceClassification"},
+                                   {"gpt_neo", "GPTNeoForTokenClassification"},
+                                   {"gpt_neo", "GPTNeoForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct GPTNeoConfig : TextConfig {

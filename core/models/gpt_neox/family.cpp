@@ -11,7 +11,10 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GPTNeoXForCausalLM", "GPTNeoXModel", "GPTNeoXLayer",          "GPTNeoXAttention",
                                  "GPTNeoXMLP",         "LayerNorm",    "GPTNeoXRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gpt_neox", kNames.causal_lm}, {"gpt_neox", "GPTNeoXForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"gpt_neox", kNames.causal_lm},
+                                   {"gpt_neox", "GPTNeoXForSequenceClassification"},
+                                   {"gpt_neox", "GPTNeoXForTokenClassification"},
+                                   {"gpt_neox", "GPTNeoXForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -15,7 +15,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GPTJForCausalLM", "GPTJModel", "GPTJBlock", "GPTJAttention",
                                  "GPTJMLP",         "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"gptj", kNames.causal_lm}, {"gptj", "GPTJForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"gptj", kNames.causal_lm}, {"gptj", "GPTJForSequenceClassification"}, {"gptj", "GPTJForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace

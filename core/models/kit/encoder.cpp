@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/reader.h"
+#include "models/kit/classifier_head.h"
 #include "models/sizes.h"
 #include "ops/ops.h"
 
@@ -128,28 +129,7 @@ ModelInputs EncoderModel::make_inputs(bool with_labels) {
 }
 
 ModelOutputs EncoderModel::spans_of(const Tensor& logits, const ModelInputs& inputs) const {
-  Tensor start_logits, end_logits;
-  {
-    const TensorList parts = split(logits, {1, 1}, -1);
-    start_logits = contiguous(select(parts[0], -1, 0));
-    end_logits = contiguous(select(parts[1], -1, 0));
-  }
-  ModelOutputs outputs;
-  if (!inputs.labels && !inputs.others.empty())
-    context_.refusal =
-        Error{"not-modelled", "/training/loop/args/label_smoothing_factor",
-              "HF Trainer smooths only what a batch calls \"labels\", and of spans it has none: leave it out"};
-  if (inputs.labels) {
-    const Tensor start_positions = pointwise(Op::clamp, {&inputs.labels}, DType::int64);
-    const Tensor end_positions = pointwise(Op::clamp, {&inputs.others.front()}, DType::int64);
-    const Tensor start_loss = (*loss_function)(start_logits, start_positions);
-    const Tensor end_loss = (*loss_function)(end_logits, end_positions);
-    const Tensor both = add(start_loss, end_loss);
-    outputs.loss = div_scalar(both);
-  }
-  outputs.others.push_back(start_logits);
-  outputs.others.push_back(end_logits);
-  return outputs;
+  return oometer::spans_of(logits, inputs, loss_function);
 }
 
 ModelOutputs EncoderModel::outputs_of(Tensor logits, const ModelInputs& inputs) const {

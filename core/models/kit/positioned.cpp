@@ -29,10 +29,15 @@ void PositionedLM::make_head(const Builder& parent, const LlamaConfig& config) {
   classifier_ = ClassifierHead(parent, config.classifier, config.hidden_size);
   has_pad_token = config.has_pad_token;
   loss_type = classifier_.loss_type();
+  if (classifier_.answers()) accepts_loss_kwargs = false;  // as in make_classifier
 }
 
 Tensor PositionedLM::make_labels() {
   return classifier_ ? classifier_.make_labels(context_, data_) : LanguageModel::make_labels();
+}
+
+void PositionedLM::complete(ModelInputs& batch) {
+  if (classifier_.answers() && batch.labels) batch.others.push_back(classifier_.make_labels(context_, data_));
 }
 
 void PositionedLM::make_layers(const Builder& decoder, const char* name, const TextConfig& config,

@@ -28,6 +28,7 @@ class PositionedLM : public LanguageModel {
   /// What stands on the decoder: lm_head, or what classifies, as the config says.
   void make_head(const Builder& parent, const LlamaConfig& config);
   Tensor make_labels() override;
+  void complete(ModelInputs& batch) override;
   /// The list of layers, called `name`.
   void make_layers(const Builder& decoder, const char* name, const TextConfig& config,
                    const std::function<std::unique_ptr<DecoderLayer>(const Builder& layer)>& make_layer);
@@ -63,7 +64,7 @@ constexpr Family positioned_family(std::span<const ModelClass> classes, std::spa
           .blocks = blocks,
           .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
             Config config = read(reader);
-            config.classifier = read_classifier(reader, of);
+            config.classifier = read_classifier(reader, of, config.classifier.dropout);
             return config;
           },
           .build = [](Context& context, const FamilyConfig& config, const DataConfig& data,

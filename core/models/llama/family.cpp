@@ -14,7 +14,8 @@ namespace {
 
 constexpr ModelClass kClasses[] = {{"llama", "LlamaForCausalLM"},
                                    {"llama", "LlamaForSequenceClassification"},
-                                   {"llama", "LlamaForTokenClassification"}};
+                                   {"llama", "LlamaForTokenClassification"},
+                                   {"llama", "LlamaForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kLlamaClassNames.decoder_layer};
 
 /// A usual length of fine-tuning data, and the original LLaVA code's model_max_length (scripts/v1_5/finetune.sh).
@@ -50,6 +51,7 @@ void check_classifier(ModelTraits& t) {
 // ForSequenceClassificationLoss (loss/loss_utils.py) takes the problem for, of labels as data sets have them.
 ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of, double dropout) {
   const std::string_view name = of.class_name;
+  if (name.ends_with("ForQuestionAnswering")) return {.class_name = of.class_name, .of_tokens = true};
   const bool of_tokens = name.ends_with("ForTokenClassification");
   if (!of_tokens && !name.ends_with("ForSequenceClassification")) return {};
   ClassifierConfig c{.class_name = of.class_name, .of_tokens = of_tokens};
@@ -57,7 +59,9 @@ ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of, dou
     c.num_labels = static_cast<std::int64_t>(labels->size());
   c.num_labels = reader.integer("num_labels", c.num_labels, {1, 1 << 20});
   if (of_tokens) {  // GenericForTokenClassification.__init__ (modeling_layers.py)
-    const char* const key = reader.has("classifier_dropout") ? "classifier_dropout" : "hidden_dropout";
+    // GPT-Neo and GPT-NeoX take the first alone.
+    const bool has_own = reader.has("classifier_dropout") || name.starts_with("GPTNeo");
+    const char* const key = has_own ? "classifier_dropout" : "hidden_dropout";
     c.dropout = reader.has(key) ? reader.number(key, dropout, 0, 1) : dropout;
     c.has_bias = reader.boolean("token_classification_bias", true);
     return c;

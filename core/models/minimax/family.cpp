@@ -23,7 +23,8 @@ constexpr LlamaClassNames kNames{"MiniMaxForCausalLM",    "MiniMaxModel",   "Min
                                  "MiniMaxSparseMoeBlock", "MiniMaxRMSNorm", "MiniMaxRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"minimax", kNames.causal_lm},
                                    {"minimax", "MiniMaxForSequenceClassification"},
-                                   {"minimax", "MiniMaxForTokenClassification"}};
+                                   {"minimax", "MiniMaxForTokenClassification"},
+                                   {"minimax", "MiniMaxForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -11,7 +11,8 @@ constexpr LlamaClassNames kNames{"MinistralForCausalLM",    "MinistralModel", "M
                                  "MinistralRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"ministral", kNames.causal_lm},
                                    {"ministral", "MinistralForSequenceClassification"},
-                                   {"ministral", "MinistralForTokenClassification"}};
+                                   {"ministral", "MinistralForTokenClassification"},
+                                   {"ministral", "MinistralForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

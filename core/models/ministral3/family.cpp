@@ -14,7 +14,8 @@ constexpr LlamaClassNames kNames{"Ministral3ForCausalLM",    "Ministral3Model", 
                                  "Ministral3RotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"ministral3", kNames.causal_lm},
                                    {"ministral3", "Ministral3ForSequenceClassification"},
-                                   {"ministral3", "Ministral3ForTokenClassification"}};
+                                   {"ministral3", "Ministral3ForTokenClassification"},
+                                   {"ministral3", "Ministral3ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace

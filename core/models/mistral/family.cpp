@@ -8,7 +8,8 @@ namespace {
 
 constexpr ModelClass kClasses[] = {{"mistral", "MistralForCausalLM"},
                                    {"mistral", "MistralForSequenceClassification"},
-                                   {"mistral", "MistralForTokenClassification"}};
+                                   {"mistral", "MistralForTokenClassification"},
+                                   {"mistral", "MistralForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kMistralClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

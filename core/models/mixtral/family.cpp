@@ -11,7 +11,8 @@ constexpr LlamaClassNames kNames{"MixtralForCausalLM",    "MixtralModel",   "Mix
                                  "MixtralSparseMoeBlock", "MixtralRMSNorm", "MixtralRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"mixtral", kNames.causal_lm},
                                    {"mixtral", "MixtralForSequenceClassification"},
-                                   {"mixtral", "MixtralForTokenClassification"}};
+                                   {"mixtral", "MixtralForTokenClassification"},
+                                   {"mixtral", "MixtralForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -12,7 +12,10 @@ namespace oometer {
 namespace {
 
 constexpr LlamaClassNames kNames{"MptForCausalLM", "MptModel", "MptBlock", "MptAttention", "MptMLP", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"mpt", kNames.causal_lm}, {"mpt", "MptForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"mpt", kNames.causal_lm},
+                                   {"mpt", "MptForSequenceClassification"},
+                                   {"mpt", "MptForTokenClassification"},
+                                   {"mpt", "MptForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct MptConfig : TextConfig {

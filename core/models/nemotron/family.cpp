@@ -11,7 +11,8 @@ constexpr LlamaClassNames kNames{"NemotronForCausalLM",    "NemotronModel", "Nem
                                  "NemotronRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"nemotron", kNames.causal_lm},
                                    {"nemotron", "NemotronForSequenceClassification"},
-                                   {"nemotron", "NemotronForTokenClassification"}};
+                                   {"nemotron", "NemotronForTokenClassification"},
+                                   {"nemotron", "NemotronForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -8,7 +8,8 @@ namespace {
 
 constexpr ModelClass kClasses[] = {{"qwen2", "Qwen2ForCausalLM"},
                                    {"qwen2", "Qwen2ForSequenceClassification"},
-                                   {"qwen2", "Qwen2ForTokenClassification"}};
+                                   {"qwen2", "Qwen2ForTokenClassification"},
+                                   {"qwen2", "Qwen2ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kQwen2ClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

@@ -12,7 +12,8 @@ constexpr LlamaClassNames kNames{"Qwen2MoeForCausalLM",    "Qwen2MoeModel", "Qwe
                                  "Qwen2MoeRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"qwen2_moe", kNames.causal_lm},
                                    {"qwen2_moe", "Qwen2MoeForSequenceClassification"},
-                                   {"qwen2_moe", "Qwen2MoeForTokenClassification"}};
+                                   {"qwen2_moe", "Qwen2MoeForTokenClassification"},
+                                   {"qwen2_moe", "Qwen2MoeForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -8,7 +8,8 @@ namespace {
 
 constexpr ModelClass kClasses[] = {{"qwen3", "Qwen3ForCausalLM"},
                                    {"qwen3", "Qwen3ForSequenceClassification"},
-                                   {"qwen3", "Qwen3ForTokenClassification"}};
+                                   {"qwen3", "Qwen3ForTokenClassification"},
+                                   {"qwen3", "Qwen3ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kQwen3ClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

@@ -12,7 +12,8 @@ constexpr LlamaClassNames kNames{"Qwen3MoeForCausalLM",    "Qwen3MoeModel", "Qwe
                                  "Qwen3MoeRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"qwen3_moe", kNames.causal_lm},
                                    {"qwen3_moe", "Qwen3MoeForSequenceClassification"},
-                                   {"qwen3_moe", "Qwen3MoeForTokenClassification"}};
+                                   {"qwen3_moe", "Qwen3MoeForTokenClassification"},
+                                   {"qwen3_moe", "Qwen3MoeForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -14,7 +14,8 @@ constexpr GatedLayerNames kParts{"Qwen3NextGatedDeltaNet",  "Qwen3NextRMSNormGat
                                  "Qwen3NextSparseMoeBlock", "Qwen3NextTopKRouter",   "Qwen3NextExperts"};
 constexpr ModelClass kClasses[] = {{"qwen3_next", kNames.causal_lm},
                                    {"qwen3_next", "Qwen3NextForSequenceClassification"},
-                                   {"qwen3_next", "Qwen3NextForTokenClassification"}};
+                                   {"qwen3_next", "Qwen3NextForTokenClassification"},
+                                   {"qwen3_next", "Qwen3NextForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -12,7 +12,8 @@ constexpr LlamaClassNames kNames{"SeedOssForCausalLM", "SeedOssModel",   "SeedOs
                                  "SeedOssMLP",         "SeedOssRMSNorm", "SeedOssRotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"seed_oss", kNames.causal_lm},
                                    {"seed_oss", "SeedOssForSequenceClassification"},
-                                   {"seed_oss", "SeedOssForTokenClassification"}};
+                                   {"seed_oss", "SeedOssForTokenClassification"},
+                                   {"seed_oss", "SeedOssForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -13,7 +13,8 @@ constexpr LlamaClassNames kNames{"SmolLM3ForCausalLM", "SmolLM3Model",   "SmolLM
                                  "SmolLM3MLP",         "SmolLM3RMSNorm", "SmolLM3RotaryEmbedding"};
 constexpr ModelClass kClasses[] = {{"smollm3", kNames.causal_lm},
                                    {"smollm3", "SmolLM3ForSequenceClassification"},
-                                   {"smollm3", "SmolLM3ForTokenClassification"}};
+                                   {"smollm3", "SmolLM3ForTokenClassification"},
+                                   {"smollm3", "SmolLM3ForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -506,8 +506,8 @@ class ForCTC : public Model {
     // Each layer's backward would go on through those before it, by the bias that they hand on.
     if (config_.names->has_gated_attention && encoder_.checkpointing.mode == CheckpointMode::reentrant)
       context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
-                               "found \"reentrant\", which is not supported yet with layers that hand on a bias; "
-                               "expected \"non-reentrant\""};
+                               "found \"reentrant\", which is not supported yet with WavLMForCTC; expected "
+                               "\"non-reentrant\""};
     // _compute_mask_indices takes no fewer states than a span of its masks has.
     const std::int64_t least = config_.masks_states && context_.training ? config_.mask_time_length : 1;
     if (config_.states(Wav2Vec2Config::samples(data_.audio_seconds)) < least)
