@@ -258,6 +258,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules = {};
   t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with layers that are called again and again");
   t.refuse(Feature::checkpointing, "inconsistent", "the class has no gradient checkpointing: expected \"none\"");
+  if (config.as<AlbertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::quantization});
   return t;
 }
 

@@ -33,10 +33,16 @@ constexpr ModelClass kClasses[] = {{"camembert", kNames.masked_lm},
                                    {"camembert", "CamembertForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.layer, kNames.embeddings};
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = own_encoder_traits(config);
+  if (config.as<BertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::quantization});
+  return t;
+}
+
 }  // namespace
 
 namespace family {
-extern const Family camembert = bert_family<kNames>(kClasses, kBlocks, own_encoder_traits);
+extern const Family camembert = bert_family<kNames>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

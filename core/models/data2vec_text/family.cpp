@@ -35,6 +35,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = own_encoder_traits(config);
   t.no_split_modules = {};
   t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (config.as<BertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::quantization});
   return t;
 }
 

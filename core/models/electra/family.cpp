@@ -36,6 +36,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = bert_traits(config);
   t.no_split_modules = {};
   t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (config.as<BertConfig>().head == EncoderHead::sequence_classification) t.allow({Feature::quantization});
   t.ia3_targets = t.ia3_feedforward = {};  // peft 0.21 does not know it
   return t;
 }

@@ -194,6 +194,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = encoder_traits(config.as<EuroBertConfig>(), "model");
   t.allow({Feature::zero3, Feature::fsdp});
   t.no_split_modules = {kNames.decoder_layer};
+  if (config.as<EuroBertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::quantization});
   return t;
 }
 

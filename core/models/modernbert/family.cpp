@@ -86,6 +86,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = encoder_traits(config.as<ModernBertConfig>(), "model");
   t.allow({Feature::zero3});
+  if (config.as<ModernBertConfig>().head == EncoderHead::masked_lm) t.allow({Feature::quantization});
   return t;
 }
 

@@ -391,6 +391,7 @@ DecoderParts parts(const RecurrentGemmaConfig& config, const ModelOptions& optio
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<RecurrentGemmaConfig>());
   t.refuse(Feature::packing, "not-modelled", "this is not supported yet with " + t.class_name);
+  allow_compared(t, {Feature::quantization});
   return t;
 }
 
