@@ -69,6 +69,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
                     parameter.data = parameter.data.float()
             if config.model_type == "deberta":  # its biases are made in float32; from_pretrained casts them
                 model.to(dtype)
+            if config.model_type == "deformable_detr":  # its level_embed is made by torch.Tensor, on the host
+                model.to(device)
     finally:
         base.initialize_weights = initialize
     return prepare(model, train)

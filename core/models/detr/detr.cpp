@@ -42,7 +42,11 @@ List<DetrFeatures> DetrConvEncoder::operator()(const Tensor& pixel_values_in, co
   List<DetrFeatures> out;
   for (const Tensor& feature_map : feature_maps) {
     const Shape sizes{1, feature_map.size(0), feature_map.size(2), feature_map.size(3)};
-    Tensor mask = empty(context, Op::upsample, sizes, pixel_mask.dtype());
+    Tensor mask;
+    {
+      const Tensor numbers = to(pixel_mask, DType::float32);
+      mask = empty(context, Op::upsample, sizes, DType::float32);
+    }
     mask = to(mask, DType::boolean);
     out.push_back({feature_map, view(mask, {sizes[1], sizes[2], sizes[3]})});
   }
@@ -50,8 +54,8 @@ List<DetrFeatures> DetrConvEncoder::operator()(const Tensor& pixel_values_in, co
   return out;
 }
 
-DetrSinePositionEmbedding::DetrSinePositionEmbedding(const Builder& builder, std::int64_t features)
-    : num_position_features(features), module(builder.module) {}
+DetrSinePositionEmbedding::DetrSinePositionEmbedding(const Builder& builder, std::int64_t features, bool its_centers)
+    : num_position_features(features), centers(its_centers), module(builder.module) {}
 
 // build_sine_position_embedding, normalized
 Tensor DetrSinePositionEmbedding::operator()(DType given, const Tensor& mask) {
@@ -66,6 +70,8 @@ Tensor DetrSinePositionEmbedding::operator()(DType given, const Tensor& mask) {
   const auto normalize = [&](Tensor& embed, const Shape& last) {
     Tensor quotient;
     {
+      Tensor centered;
+      if (centers) centered = empty(context, Op::sub, sizes, dtype);
       const Tensor largest = empty(context, Op::add, last, dtype);
       quotient = empty(context, Op::div, sizes, dtype);
     }

@@ -56,10 +56,12 @@ struct DetrConvEncoder {
 
 /// DetrSinePositionEmbedding, whose last result and mask lru_cache keeps.
 struct DetrSinePositionEmbedding {
-  DetrSinePositionEmbedding(const Builder& builder, std::int64_t num_position_features);
+  /// `centers`: places are the middle of what they stand for.
+  DetrSinePositionEmbedding(const Builder& builder, std::int64_t num_position_features, bool centers = false);
   Tensor operator()(DType dtype, const Tensor& mask);
 
   std::int64_t num_position_features;
+  bool centers;
   Tensor cached_mask, cached;
   ModuleId module;
 };
@@ -161,7 +163,8 @@ class DetrBase : public ImageModel {
 };
 
 /// The config of DETR and its kin, traits and sizes.
-DetrConfig read_detr(ConfigReader& reader, const ModelClass& of, bool detects, const DetrClassNames& classes);
+DetrConfig read_detr(ConfigReader& reader, const ModelClass& of, bool detects, const DetrClassNames& classes,
+                     std::int64_t usual_ffn_dim = 2048);
 ModelTraits detr_traits(const DetrConfig& config);
 double largest_tensor_of_detr(const DetrConfig& config, const DataConfig& data);
 

@@ -62,8 +62,10 @@ void read_backbone(ConfigReader& reader, DetrConfig& c) {
 
 }  // namespace
 
-DetrConfig read_detr(ConfigReader& reader, const ModelClass& of, bool detects, const DetrClassNames& classes) {
+DetrConfig read_detr(ConfigReader& reader, const ModelClass& of, bool detects, const DetrClassNames& classes,
+                     std::int64_t usual_ffn_dim) {
   DetrConfig c;
+  c.encoder_ffn_dim = c.decoder_ffn_dim = usual_ffn_dim;
   c.classes = &classes;
   c.class_name = of.class_name;
   c.detects = detects;

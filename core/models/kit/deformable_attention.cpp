@@ -1,6 +1,7 @@
 #include "models/kit/deformable_attention.h"
 
 #include <utility>
+#include <vector>
 
 #include "ops/grid_sample.h"
 #include "ops/integers.h"
@@ -122,8 +123,8 @@ Tensor DeformableAttention::sample_scaled(const Tensor& value, const FeatureLeve
 }
 
 Tensor DeformableAttention::operator()(const Tensor& argument, const Tensor& position_embeddings,
-                                       const FeatureLevels& encoder, const Tensor& reference_points,
-                                       Tensor& weights) const {
+                                       const FeatureLevels& encoder, const Tensor& reference_points, Tensor& weights,
+                                       const Tensor& attention_mask) const {
   Context& context = argument.context();
   ModuleCall call(context, module);
   const Tensor hidden_in = call.keyword(argument);
@@ -136,6 +137,10 @@ Tensor DeformableAttention::operator()(const Tensor& argument, const Tensor& pos
     total = empty(context, Op::eq, {}, DType::boolean);
   }
   Tensor value = value_proj(encoder.flattened);
+  if (attention_mask) {
+    const Tensor places = unsqueeze(attention_mask, 2), padding = pointwise(Op::bitwise_not, {&places}, DType::boolean);
+    value = masked_fill(value, padding);
+  }
   value = view(value, {batch, value.size(1), sizes.heads, sizes.d_model / sizes.heads});
   Tensor offsets = sampling_offsets(hidden_states);
   const auto places = [&](const Tensor& x, const Shape& apart, const Shape& together) {
@@ -153,16 +158,24 @@ Tensor DeformableAttention::operator()(const Tensor& argument, const Tensor& pos
     return sizes.scales_points ? points : unsqueeze(points, 4);
   };
   Tensor scale, offset;
-  if (sizes.scales_points) {
-    scale = unsqueeze(to(n_points_scale, hidden_states.dtype()), 1);
-    offset = mul(offsets, scale);
+  Tensor locations;
+  if (reference_points.size(reference_points.ndim() - 1) == 2) {
+    scale = integers(context, Op::stack, {levels, std::int64_t{2}});  // offset_normalizer
+    offset = div(offsets, unsqueeze(scale, 1));
+    locations = add(unsqueeze(unsqueeze(reference_points, 2), 4), offset);
+    offset.reset();
   } else {
-    offset = div_scalar(offsets);
+    if (sizes.scales_points) {
+      scale = unsqueeze(to(n_points_scale, hidden_states.dtype()), 1);
+      offset = mul(offsets, scale);
+    } else {
+      offset = div_scalar(offsets);
+    }
+    offset = mul(offset, part(2));
+    offset = mul_scalar(offset);
+    locations = add(part(0), offset);
+    if (!sizes.scales_points) offset.reset();  // there it is a name
   }
-  offset = mul(offset, part(2));
-  offset = mul_scalar(offset);
-  const Tensor locations = add(part(0), offset);
-  if (!sizes.scales_points) offset.reset();  // there it is a name
   Tensor output = sizes.scales_points ? sample_scaled(value, encoder, locations, weights)
                                       : sample(value, encoder, locations, weights);
   output = output_proj(output);

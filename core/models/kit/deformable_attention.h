@@ -33,9 +33,10 @@ struct DeformableSizes {
 /// DeformableDetrMultiscaleDeformableAttention, and the same of RT-DETR and its second version.
 struct DeformableAttention {
   DeformableAttention(const Builder& builder, const DeformableSizes& sizes);
-  /// `weights`: what it returns beside. reference_points: [b, queries, levels or 1, 4].
+  /// `weights`: what it returns beside. reference_points: [b, queries, levels or 1, 2 or 4]. `attention_mask`: null, or
+  /// which places are no padding.
   Tensor operator()(const Tensor& hidden_states, const Tensor& position_embeddings, const FeatureLevels& encoder,
-                    const Tensor& reference_points, Tensor& weights) const;
+                    const Tensor& reference_points, Tensor& weights, const Tensor& attention_mask = {}) const;
 
   DeformableSizes sizes;
   Linear sampling_offsets, attention_weights, value_proj, output_proj;
