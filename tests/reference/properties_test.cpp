@@ -226,8 +226,10 @@ TEST_CASE("Nothing gets a gradient from within a module under no_grad, whichever
         while (above > holder) above = plain.modules[above].parent;
         // Embeddings are called by who holds the language model, and may be tied to its head.
         const bool is_embedding = std::string_view(plain.modules[module].type).ends_with("Embedding");
-        // Zamba2's transformer blocks are several layers'.
-        const bool is_shared = module_path(plain, module).find(".shared_transformer.") != std::string::npos;
+        // Zamba2's transformer blocks are several layers', and so are Deformable DETR's heads.
+        const std::string path = module_path(plain, module);
+        const bool is_shared = path.find(".shared_transformer.") != std::string::npos ||
+                               path.starts_with("class_embed.") || path.starts_with("bbox_embed.");
         if (above == holder && !is_embedding && !is_shared) within.push_back(module);
       }
       if (within.empty()) continue;

@@ -207,10 +207,6 @@ double largest_tensor_of_rt_detr(const RTDetrConfig& c, const DataConfig& data) 
 
 void read_rt_detr_images(ConfigReader& reader, const FamilyConfig&, DataConfig& data) {
   read_detection_images(reader, true, {640, 640}, data);
-  if (reader.ok() && (data.image_height % 32 != 0 || data.image_width % 32 != 0))
-    reader.fail_found("image_size", "inconsistent",
-                      "the class doubles its smaller feature maps, which then have to be as large as the others: "
-                      "expected multiples of 32");
 }
 
 namespace {
