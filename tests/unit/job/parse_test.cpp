@@ -602,7 +602,7 @@ std::vector<Bad> bad_jobs() {
       config(R"({"hidden_act": "geglu"})", "unknown-value", "/hidden_act"),
       config(R"({"pad_token_id": 32000})", "out-of-range", "/pad_token_id"),
       config(R"({"attention_dropout": 1.5})", "out-of-range", "/attention_dropout"),
-      config(R"({"architectures": ["LlamaForQuestionAnswering"]})", "unsupported-model", "/architectures"),
+      config(R"({"architectures": ["LlamaForMultipleChoice"]})", "unsupported-model", "/architectures"),
       config(R"({"text_config": []})", "wrong-type", "/text_config", "llava-1.5-7b"),
       config(R"({"text_config": {"model_type": "gemma"}})", "unknown-value", "/text_config/model_type", "llava-1.5-7b"),
       config(R"({"model_type": "qwen2", "architectures": null, "num_hidden_layers": 1,
