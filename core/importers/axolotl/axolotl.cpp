@@ -563,7 +563,8 @@ void take_float32_parts(Context& context, Keys& keys, bool has_adapters) {
 
 /// Classes of experts with which it was compared.
 constexpr std::string_view kQuantizesExperts =
-    "deepseek_v3 glm4_moe gpt_oss mixtral nemotron_h qwen2_moe qwen3_5_moe qwen3_moe qwen3_next";
+    "deepseek_v2 deepseek_v3 ernie4_5_moe glm4_moe glm4_moe_lite gpt_oss mixtral nemotron_h qwen2_moe qwen3_5_moe "
+    "qwen3_moe qwen3_next";
 
 /// monkeypatch/moe_quant.py
 void take_quantized_experts(Context& context, Keys& keys) {
