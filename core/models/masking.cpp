@@ -487,7 +487,8 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& give
   const bool eager = masked == MaskedBy::eager;
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
-  if (const KvCache* cache = context.past_key_values) {
+  // To an empty cache that is made in training nothing is different.
+  if (const KvCache* cache = context.past_key_values; cache && !(cache->takes_padding() && cache->length() == 0)) {
     if (cache->is_by_head()) return {};
     if (cache->masks) return cache->masks.of(sliding_window != 0);
     return mask_with_cache(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean,

@@ -15,6 +15,7 @@ class TrainingCache : public KvCache {
  public:
   States update(std::size_t layer, const Tensor& keys, const Tensor& values) override;
   std::int64_t length() const override { return length_; }
+  bool takes_padding() const override { return true; }
   std::int64_t mask_length(std::int64_t queries, std::int64_t) const override { return length_ + queries; }
 
  private:

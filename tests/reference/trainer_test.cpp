@@ -51,7 +51,7 @@ void check_cases(const char* file, std::size_t count) {
 
 TEST_CASE("Loops by hand are real PyTorch's to the byte: weights and autocast apart, use_cache",
           "[reference][trainer]") {
-  check_cases("step.jsonl", 48);
+  check_cases("step.jsonl", 54);
 }
 
 TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's to the byte", "[reference][trainer]") {
