@@ -43,9 +43,8 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
               "trl.SFTTrainer alone yet; expected that, or sdpa");
 }
 
-/// What samples of different lengths do not go with.
-void check_samples(ConfigReader& job_reader, const Job& job) {
-  if (!job.samples.are_given()) return;
+/// What samples of different lengths do not go with. No first answer wants this, nor the next two.
+[[gnu::noinline]] void check_samples(ConfigReader& job_reader, const Job& job) {
   ConfigReader data = job_reader.object("data");
   const char* const key = data.has("lengths") ? "lengths" : "packed";
   const AttentionKind attention = job.training.attention;
@@ -65,7 +64,7 @@ void check_samples(ConfigReader& job_reader, const Job& job) {
 }
 
 /// What a loop wants to know of an evaluation.
-void check_evaluation(ConfigReader& job_reader, const Job& job) {
+[[gnu::noinline]] void check_evaluation(ConfigReader& job_reader, const Job& job) {
   const LoopConfig& loop = job.training.loop;
   if (!loop.is_trainer()) {
     if (job.samples.evaluation)
@@ -87,7 +86,7 @@ void check_evaluation(ConfigReader& job_reader, const Job& job) {
 }
 
 /// What a preference loop compares with.
-void check_reference(ConfigReader& job_reader, Job& job) {
+[[gnu::noinline]] void check_reference(ConfigReader& job_reader, Job& job) {
   ConfigReader model = job_reader.object("model");
   LoopConfig& loop = job.training.loop;
   const bool has_adapters = job.training.has_adapters();
@@ -113,6 +112,15 @@ void check_reference(ConfigReader& job_reader, Job& job) {
     model.fail("reference", "not-modelled",
                "found a reference that shares a policy with modules_to_save, which is not supported yet; expected "
                "\"copy\"");
+}
+
+[[gnu::noinline]] std::optional<Error> check_longest_of_rewards(const SamplesConfig& samples) {
+  SamplesConfig uncut = samples;
+  uncut.max_length.reset();
+  if (uncut.longest() <= samples.cut(uncut.longest())) return std::nullopt;
+  return Error{"inconsistent", "/data",
+               "found samples that are longer than max_length, which the trainer leaves out: leave them out here, or "
+               "set training.loop.args.max_length"};
 }
 
 /// Where TRL's trainers are not compared with real ones yet. No first answer wants this.
@@ -272,14 +280,11 @@ Result<Job> read_job(const json& document) {
   if (findings.error) return *findings.error;
   job.samples.padding_free = job.training.loop.padding_free;
   job.samples.are_pairs = job.training.loop.takes_pairs();
-  SamplesConfig uncut = job.samples;
-  uncut.max_length.reset();
-  if (job.training.loop.name == LoopName::reward && uncut.longest() > job.samples.cut(uncut.longest()))
-    return Error{"inconsistent", "/data",
-                 "found samples that are longer than max_length, which the trainer leaves out: leave them out here, or "
-                 "set training.loop.args.max_length"};
+  if (job.training.loop.name == LoopName::reward)
+    if (std::optional<Error> error = check_longest_of_rewards(job.samples)) return *std::move(error);
   job.samples.have_turns = job.training.loop.asks_for_turns();
-  if (!infers) check_reference(reader, job);
+  const bool is_compared = job.training.loop.has_reference() || job.model.reference != Reference::of_trainer;
+  if (!infers && (is_compared || job.model.reference_dtype)) check_reference(reader, job);
   if (!infers && job.training.loop.name == LoopName::dpo && job.data.images_per_sample > 0)
     check_seen_preferences(reader, job);
   if (findings.error) return *findings.error;
@@ -288,8 +293,8 @@ Result<Job> read_job(const json& document) {
     job.data.pixel_dtype = DType::float32;
   if (traits.has_experts) check_experts(reader, job);
   if (traits.kernels != Kernels::torch) check_kernels(reader, job);
-  check_samples(reader, job);
-  if (!infers) check_evaluation(reader, job);
+  if (job.samples.are_given()) check_samples(reader, job);
+  if (!infers && (job.training.loop.is_trainer() || job.samples.evaluation)) check_evaluation(reader, job);
   if (findings.error) return *findings.error;
   Parallel parallel = read_parallel(reader.object("parallel"), job);
   job.parallel = parallel.config;

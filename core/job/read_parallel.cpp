@@ -326,6 +326,29 @@ void refuse_adapted_parameters(ConfigReader& reader, const char* key) {
       "attention's layers in target_modules");
 }
 
+/// Keys of projects around Hugging Face's Trainer with which sharding was not compared.
+bool has_projects_keys(const TrainingConfig& training) {
+  return training.cut_cross_entropy || !training.float32_modules.empty() ||
+         (training.quantization && training.quantization->moe_experts);
+}
+
+[[gnu::noinline]] void check_projects_keys(ConfigReader& reader, const TrainingConfig& training,
+                                           const ParallelConfig& config) {
+  const bool fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
+  if (training.cut_cross_entropy && fsdp &&
+      !(config.strategy == Strategy::fsdp2 && config.fsdp.is_prepared_by(FsdpConfig::Preparer::axolotl)))
+    reader.fail_found(
+        "strategy", "not-modelled",
+        "training.cut_cross_entropy under it is supported with Axolotl's FSDP 2 alone; expected none, ddp, "
+        "deepspeed, or parallel.fsdp.preparer \"axolotl\"");
+  if (training.quantization && training.quantization->moe_experts && fsdp)
+    reader.fail_found("strategy", "not-modelled",
+                      "training.quantization.quantize_moe_experts under it is not supported yet; expected none or ddp");
+  if (!training.float32_modules.empty() && (config.strategy == Strategy::deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      "training.float32_modules under it is not supported yet; expected none or ddp");
+}
+
 }  // namespace
 
 [[gnu::noinline]] void check_bitsandbytes(ConfigReader& reader, const ParallelConfig& config) {
@@ -434,18 +457,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.ema && config.strategy != Strategy::none)
     reader.fail_found("strategy", "not-modelled",
                       "training.ema on several GPUs is not supported yet; expected none, or no ema");
-  if (job.training.cut_cross_entropy && fsdp &&
-      !(config.strategy == Strategy::fsdp2 && config.fsdp.is_prepared_by(FsdpConfig::Preparer::axolotl)))
-    reader.fail_found(
-        "strategy", "not-modelled",
-        "training.cut_cross_entropy under it is supported with Axolotl's FSDP 2 alone; expected none, ddp, "
-        "deepspeed, or parallel.fsdp.preparer \"axolotl\"");
-  if (const auto& quantization = job.training.quantization; quantization && quantization->moe_experts && fsdp)
-    reader.fail_found("strategy", "not-modelled",
-                      "training.quantization.quantize_moe_experts under it is not supported yet; expected none or ddp");
-  if (!job.training.float32_modules.empty() && (deepspeed || fsdp))
-    reader.fail_found("strategy", "not-modelled",
-                      "training.float32_modules under it is not supported yet; expected none or ddp");
+  if (has_projects_keys(job.training)) check_projects_keys(reader, job.training, config);
   const bool adapts_parameters = job.training.lora && !job.training.lora->target_parameters.empty();
   if (adapts_parameters && fsdp) refuse_adapted_parameters(reader, "strategy");
   if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))

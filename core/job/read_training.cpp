@@ -446,10 +446,9 @@ void check_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so
 }
 
 /// Apple's cut_cross_entropy in Axolotl's fork.
-void check_cut_cross_entropy(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
-                             const Runtime& runtime) {
+[[gnu::noinline]] void check_cut_cross_entropy(ConfigReader& training, const TrainingConfig& so_far,
+                                               const ModelConfig& model, const Runtime& runtime) {
   constexpr const char* kKey = "cut_cross_entropy";
-  if (!so_far.cut_cross_entropy) return;
   if (!has_cut_cross_entropy(model.traits().class_name))
     training.fail_found(kKey, "not-modelled", "it is not supported yet with this model: leave it out");
   else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy || so_far.cross_entropy_chunks > 0)
@@ -641,25 +640,30 @@ void check_in_backward(ConfigReader& reader, const TrainingConfig& training) {
                 "not support gradient accumulation!\"; expected 1");
 }
 
-/// Two optimizers are a loop's own affair; of some only a trainer is known.
-void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
-  const OptimizerName name = training.optimizer.name;
-  if (name == OptimizerName::schedule_free_radam && !training.loop.is_trainer())
-    reader.object("optimizer")
-        .fail_found(
-            "name", "not-modelled",
-            "its fifth step is the first that needs all it ever needs, and a plain loop here runs fewer; expected a "
-            "trainer in training.loop");
-  if (has_projection(name)) check_projection(reader, training);
-  if (training.optimizer.in_backward || is_lomo(name)) check_in_backward(reader, training);
-  if (training.optimizer.rest.empty()) return;
+[[gnu::noinline]] void refuse_a_plain_loop(ConfigReader& reader) {
+  reader.object("optimizer")
+      .fail_found(
+          "name", "not-modelled",
+          "its fifth step is the first that needs all it ever needs, and a plain loop here runs fewer; expected "
+          "a trainer in training.loop");
+}
+
+[[gnu::noinline]] void check_two_optimizers(ConfigReader& reader, const TrainingConfig& training) {
   if (training.loop.is_trainer())
     reader.object("optimizer").fail("rest", "inconsistent", "found two optimizers, and a trainer takes one");
   else if (scales_gradients(training.precision))
     reader.object("optimizer")
         .fail("rest", "not-modelled",
-              "found two optimizers with fp16's GradScaler, which is not "
-              "supported yet; expected another precision");
+              "found two optimizers with fp16's GradScaler, which is not supported yet; expected another precision");
+}
+
+/// Two optimizers are a loop's own affair; of some only a trainer is known.
+void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
+  const OptimizerName name = training.optimizer.name;
+  if (name == OptimizerName::schedule_free_radam && !training.loop.is_trainer()) refuse_a_plain_loop(reader);
+  if (has_projection(name)) check_projection(reader, training);
+  if (training.optimizer.in_backward || is_lomo(name)) check_in_backward(reader, training);
+  if (!training.optimizer.rest.empty()) check_two_optimizers(reader, training);
 }
 
 [[gnu::noinline]] void refuse_adapted_experts(ConfigReader& training) {
@@ -813,7 +817,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
       !training.lora->target_parameters.empty())
     refuse_adapted_experts(reader);
   check_cross_entropy_chunks(reader, training, model, runtime);
-  check_cut_cross_entropy(reader, training, model, runtime);
+  if (training.cut_cross_entropy) check_cut_cross_entropy(reader, training, model, runtime);
   check_left_out(reader);
   if (reader.has("quantization")) {
     training.quantization = read_quantization(reader, Task::train, model, runtime);

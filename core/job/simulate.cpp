@@ -182,6 +182,11 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
 
 // What first answers do not run is apart, so that a page's first part of the module is small: hence noinline.
 
+bool is_automodels(const Job& job) {
+  return job.training.loop.project == LoopProject::automodel || job.training.loop.lora_function != LoraFunction::peft ||
+         job.parallel.fsdp.preparer == FsdpConfig::Preparer::automodel;
+}
+
 /// What NeMo Automodel's recipe was not compared with.
 [[gnu::noinline]] std::optional<Error> check_recipe(const Job& job) {
   const LoopConfig& loop = job.training.loop;
@@ -301,7 +306,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   context.repeats = repeats;
   if (job.runtime.experts == ExpertsImplementation::eager) context.expert_loop = &job.data.routing;
   context.begin_phase(PhaseName::init, 0);
-  if (job.task == Task::train) simulation.refusal = check_recipe(job);
+  if (job.task == Task::train && is_automodels(job)) simulation.refusal = check_recipe(job);
   if (simulation.refusal) return simulation;
   std::optional<LoraConfig> lora = job.training.lora;
   if (lora && job.training.loop.turns_dropout_off()) lora->dropout = 0;

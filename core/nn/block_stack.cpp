@@ -9,6 +9,16 @@
 
 namespace oometer {
 
+namespace {
+
+[[gnu::noinline]] void refuse_regions(Context& context) {
+  context.refusal = Error{"not-modelled", "/training/activation_checkpointing",
+                          "found regions of several layers, each of which gets embeddings of its own, which is not "
+                          "supported yet: expected regions of one layer"};
+}
+
+}  // namespace
+
 BlockStack::BlockStack(const Builder& builder)
     : modules_{builder.parameters, {static_cast<ModuleId>(builder.context->log.modules.size())}} {}
 
@@ -84,10 +94,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     if (const CheckpointSegment* segment = segment_with(i); segment && std::min(segment->end, end) - i > 1) {
       std::vector<Forward> forwards;
       for (const std::size_t last = std::min(segment->end, end); i < last; ++i) forwards.push_back(block(i));
-      if (traits.second && *traits.second)
-        context.refusal = Error{"not-modelled", "/training/activation_checkpointing",
-                                "found regions of several layers, each of which gets embeddings of its own, which is "
-                                "not supported yet: expected regions of one layer"};
+      if (traits.second && *traits.second) refuse_regions(context);
       --i;
       hidden_states = run_checkpoint(hidden_states, [forwards = std::move(forwards)](const Tensor& x) {
         Tensor hidden = forwards.front()(x);

@@ -171,11 +171,12 @@ void TrainingStrategy::step() {
   Tensor found_inf, sum_of_found, scale, recipes_norm;
   if (grad_scale_) found_inf = find_inf(context_, unscales);
   if (training_.max_grad_norm) {
-    const bool is_recipes = training_.loop.project == LoopProject::automodel;
-    Tensor norm =
-        is_recipes ? clip_recipes_grad_norm(context_, model_.parameters) : clip_grad_norm(context_, model_.parameters);
-    if (is_recipes) recipes_norm = norm;
-    if (grad_norm.is_held) grad_norm.value = std::move(norm);
+    if (training_.loop.project == LoopProject::automodel) {
+      recipes_norm = clip_recipes_grad_norm(context_, model_.parameters);
+    } else {
+      Tensor norm = clip_grad_norm(context_, model_.parameters);
+      if (grad_norm.is_held) grad_norm.value = std::move(norm);
+    }
   }
   if (grad_scale_ && fused) {
     sum_of_found = add_scalar(found_inf);

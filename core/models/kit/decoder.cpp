@@ -271,17 +271,19 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   return last_hidden_state;
 }
 
+[[gnu::noinline]] static void refuse_adapted_head(Context& context) {
+  context.refusal = Error{"not-modelled", "/training",
+                          "found an adapter on the head and a loss that takes its weight, which are not supported "
+                          "together yet: leave one of them out"};
+}
+
 ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
                                const LossFunction* loss_function, const std::function<Tensor(Tensor)>& of_logits) {
   ModelOutputs outputs;
   if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
   if (outputs.loss) {
     // It reads `lm_head.weight`, and with that what an adapter's layer makes of it.
-    if (lm_head.wrapper)
-      hidden_states.context().refusal =
-          Error{"not-modelled", "/training",
-                "found an adapter on the head and a loss that takes its weight, which are "
-                "not supported together yet: leave one of them out"};
+    if (lm_head.wrapper) refuse_adapted_head(hidden_states.context());
     return outputs;
   }
   const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;

@@ -46,6 +46,13 @@ void add_traits_of_1_5(const LlavaConfig& c, ModelTraits& t) {
              "a config.json of the original LLaVA code; expected {\"framework\": \"llava\"}");
 }
 
+[[gnu::noinline]] void refuse_shards_of_head(ModelTraits& t) {
+  for (const Feature sharding : {Feature::zero3, Feature::fsdp})
+    t.refuse(sharding, "not-modelled",
+             "SigLIP's head on shards is not supported yet; expected another strategy, or a vision_config with "
+             "\"vision_use_head\": false, as the model needs no head");
+}
+
 /// Classes that were not compared with everything that LLaVA can be asked.
 [[gnu::noinline]] void refuse(ModelTraits& t, std::initializer_list<Feature> features) {
   for (const Feature feature : features)
@@ -85,11 +92,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.oldest_transformers = {5, 0, 0};
   else
     add_traits_of_1_5(c, t);
-  if (c.vision.has_head)
-    for (const Feature sharding : {Feature::zero3, Feature::fsdp})
-      t.refuse(sharding, "not-modelled",
-               "SigLIP's head on shards is not supported yet; expected another strategy, or a vision_config with "
-               "\"vision_use_head\": false, as the model needs no head");
+  if (c.vision.has_head) refuse_shards_of_head(t);
   return t;
 }
 

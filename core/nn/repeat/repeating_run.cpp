@@ -120,9 +120,8 @@ Tensor RepeatingRun::operator()(Tensor x, const std::function<Tensor(std::size_t
     if (is_first) {
       if (is_sole(x) && TensorMetadata(x) == input && repeater_->take_forward(kind_of(i), kind)) {
         const auto output = repeater_->created_in_forward(i).index_of(x->storage->id);
-        std::optional<std::vector<CachedWeight>> cached = cached_weights_of(i, cached_weights);
-        if (output && cached) {
-          kind.cached_weights = std::move(*cached);
+        const bool casts = context.autocast.weights.size() != cached_weights;
+        if (output && (!casts || take_cached_weights(kind, i, cached_weights))) {
           kind.output = *output;
           kind.saves_input = saves_input;
           kind.saves_output = context.log.storages[x->storage->id].saved;
@@ -130,7 +129,8 @@ Tensor RepeatingRun::operator()(Tensor x, const std::function<Tensor(std::size_t
         }
       }
     } else if (!repeater_->is_forward_same(kind_of(i), kind) ||
-               cached_weights_of(i, cached_weights) != kind.cached_weights) {
+               context.autocast.weights.size() - cached_weights != kind.cached_weights.size() ||
+               (!kind.cached_weights.empty() && cached_weights_of(i, cached_weights) != kind.cached_weights)) {
       pass_.fail();
     }
     x = with_hook(x, [i](RepeatingRun& run, Backward& b) { run.enter(i, b); });
@@ -149,7 +149,7 @@ Tensor RepeatingRun::write_forward(const Tensor& x, std::size_t begin, std::size
     repeater_->write_forward(kind_of(i), i);
     id = repeater_->created_in_forward(i)[kind.output];
     storages[id].saved = kind.saves_output;
-    cache_weights(kind, i);
+    if (!kind.cached_weights.empty()) cache_weights(kind, i);
     ++kind.written;
   }
   Tensor result = on_storage(pass_.context.resume(id), x.sizes(), x.strides(), x.dtype());
@@ -173,10 +173,16 @@ std::optional<std::vector<RepeatingRun::CachedWeight>> RepeatingRun::cached_weig
     const Tensor& copy = weights[k]->autocast_copy;
     const std::optional<StorageId> index = created.index_of(copy->storage->id);
     if (parameter == parameters.end() || !index) return std::nullopt;
-    result.push_back(
-        {static_cast<std::size_t>(parameter - parameters.begin()), *index, !is_sole(copy), TensorMetadata(copy)});
+    result.push_back({static_cast<std::size_t>(parameter - parameters.begin()), *index, !is_sole(copy)});
   }
   return result;
+}
+
+bool RepeatingRun::take_cached_weights(Kind& kind, std::size_t block, std::size_t begin) const {
+  std::optional<std::vector<CachedWeight>> cached = cached_weights_of(block, begin);
+  if (!cached) return false;
+  kind.cached_weights = std::move(*cached);
+  return true;
 }
 
 void RepeatingRun::cache_weights(const Kind& kind, std::size_t block) {
@@ -185,8 +191,8 @@ void RepeatingRun::cache_weights(const Kind& kind, std::size_t block) {
     const Tensor& parameter = pass_.modules.parameters_of(block)[cached.parameter].tensor;
     if (parameter->autocast_copy) return pass_.fail();
     const Storage storage = context.resume(repeater_->created_in_forward(block)[cached.created]);
-    const TensorMetadata& like = cached.metadata;
-    parameter->autocast_copy = on_storage(storage, like.sizes, like.strides, like.dtype);
+    const Tensor& like = pass_.modules.parameters_of(kind.first)[cached.parameter].tensor->autocast_copy;
+    parameter->autocast_copy = on_storage(storage, like.sizes(), like.strides(), like.dtype());
     // What backward holds goes with backward, which is written.
     if (cached.is_saved) storage->id = kNever;
     context.autocast.weights.push_back(parameter);

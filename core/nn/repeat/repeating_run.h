@@ -39,7 +39,6 @@ class RepeatingRun : public std::enable_shared_from_this<RepeatingRun> {
     std::size_t parameter;  ///< of the block
     StorageId created;      ///< index among what its forward creates
     bool is_saved;          ///< for backward: it outlives the cache
-    TensorMetadata metadata;
     bool operator==(const CachedWeight& other) const = default;
   };
   struct Kind : BlockKind {
@@ -60,9 +59,11 @@ class RepeatingRun : public std::enable_shared_from_this<RepeatingRun> {
   }
   Tensor write_forward(const Tensor& x, std::size_t begin, std::size_t end);
   /// What `block`, whose forward is over, added to autocast's cache from its `begin`-th weight on; none: another's.
-  std::optional<std::vector<CachedWeight>> cached_weights_of(std::size_t block, std::size_t begin) const;
+  [[gnu::noinline]] std::optional<std::vector<CachedWeight>> cached_weights_of(std::size_t block,
+                                                                               std::size_t begin) const;
+  [[gnu::noinline]] bool take_cached_weights(Kind& kind, std::size_t block, std::size_t begin) const;
   /// Adds as much of a block that is written.
-  void cache_weights(const Kind& kind, std::size_t block);
+  [[gnu::noinline]] void cache_weights(const Kind& kind, std::size_t block);
   void write_backward(Backward& b);
   /// Backward comes to a kind's first or last block, and leaves it.
   void enter(std::size_t block, Backward& b);
