@@ -326,15 +326,22 @@ void refuse_adapted_parameters(ConfigReader& reader, const char* key) {
       "attention's layers in target_modules");
 }
 
-/// Keys of projects around Hugging Face's Trainer with which sharding was not compared.
-bool has_projects_keys(const TrainingConfig& training) {
-  return training.cut_cross_entropy || !training.float32_modules.empty() ||
-         (training.quantization && training.quantization->moe_experts);
+/// What only some strategies go with, and no first answer has.
+bool has_rare_keys(const TrainingConfig& training) {
+  return training.ema || training.quantization || training.cut_cross_entropy || !training.float32_modules.empty() ||
+         (training.lora && training.lora->has_kernels());
 }
 
-[[gnu::noinline]] void check_projects_keys(ConfigReader& reader, const TrainingConfig& training,
-                                           const ParallelConfig& config) {
-  const bool fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
+[[gnu::noinline]] void check_rare_keys(ConfigReader& reader, const TrainingConfig& training,
+                                       const ParallelConfig& config) {
+  const bool deepspeed = config.strategy == Strategy::deepspeed,
+             fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
+  if (training.quantization && deepspeed)
+    reader.fail_found("strategy", "not-modelled",
+                      "quantized weights under it are not supported yet; expected none, ddp, fsdp1 or fsdp2");
+  if (training.ema)
+    reader.fail_found("strategy", "not-modelled",
+                      "training.ema on several GPUs is not supported yet; expected none, or no ema");
   if (training.cut_cross_entropy && fsdp &&
       !(config.strategy == Strategy::fsdp2 && config.fsdp.is_prepared_by(FsdpConfig::Preparer::axolotl)))
     reader.fail_found(
@@ -344,9 +351,12 @@ bool has_projects_keys(const TrainingConfig& training) {
   if (training.quantization && training.quantization->moe_experts && fsdp)
     reader.fail_found("strategy", "not-modelled",
                       "training.quantization.quantize_moe_experts under it is not supported yet; expected none or ddp");
-  if (!training.float32_modules.empty() && (config.strategy == Strategy::deepspeed || fsdp))
+  if (!training.float32_modules.empty() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "training.float32_modules under it is not supported yet; expected none or ddp");
+  if (training.lora && training.lora->has_kernels() && (deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      "Axolotl's kernels of adapters under it are not supported yet; expected none or ddp");
 }
 
 }  // namespace
@@ -451,18 +461,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail_found("strategy", refusal->code, refusal->why);
   if (const auto refusal = fsdp ? traits.refusal(Feature::fsdp) : std::nullopt)
     reader.fail_found("strategy", refusal->code, refusal->why);
-  if (job.training.quantization && deepspeed)
-    reader.fail_found("strategy", "not-modelled",
-                      "quantized weights under it are not supported yet; expected none, ddp, fsdp1 or fsdp2");
-  if (job.training.ema && config.strategy != Strategy::none)
-    reader.fail_found("strategy", "not-modelled",
-                      "training.ema on several GPUs is not supported yet; expected none, or no ema");
-  if (has_projects_keys(job.training)) check_projects_keys(reader, job.training, config);
   const bool adapts_parameters = job.training.lora && !job.training.lora->target_parameters.empty();
   if (adapts_parameters && fsdp) refuse_adapted_parameters(reader, "strategy");
-  if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))
-    reader.fail_found("strategy", "not-modelled",
-                      "Axolotl's kernels of adapters under it are not supported yet; expected none or ddp");
+  if (config.strategy != Strategy::none && has_rare_keys(job.training)) check_rare_keys(reader, job.training, config);
   if (job.training.optimizer.is_bitsandbytes()) check_bitsandbytes(reader, config);
   if (const OptimizerConfig& optimizer = job.training.optimizer;
       config.strategy != Strategy::none && !runs_on_several(optimizer, config.strategy))

@@ -431,10 +431,9 @@ const char* lacking(const LigerConfig& liger, const LigerConfig& lacks) {
 
 /// Into how many chunks of the sequence the loss is cut: Axolotl's chunked_cross_entropy_num_chunks, torchtune's
 /// num_output_chunks.
-void check_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
-                                const Runtime& runtime) {
+[[gnu::noinline]] void check_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so_far,
+                                                  const ModelConfig& model, const Runtime& runtime) {
   constexpr const char* kKey = "chunked_cross_entropy";
-  if (so_far.cross_entropy_chunks == 0) return;
   if (const auto refusal = model.traits().refusal(Feature::chunked_cross_entropy))
     training.fail_found(kKey, refusal->code, refusal->why);
   else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy)
@@ -816,7 +815,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   if (training.liger.swiglu && model.traits().liger.experts && training.lora &&
       !training.lora->target_parameters.empty())
     refuse_adapted_experts(reader);
-  check_cross_entropy_chunks(reader, training, model, runtime);
+  if (training.cross_entropy_chunks > 0) check_cross_entropy_chunks(reader, training, model, runtime);
   if (training.cut_cross_entropy) check_cut_cross_entropy(reader, training, model, runtime);
   check_left_out(reader);
   if (reader.has("quantization")) {

@@ -22,18 +22,14 @@ constexpr const char* kBlocks[] = {kLlamaClassNames.decoder_layer};
 constexpr std::int64_t kUsualLength = 2048;
 
 /// mp_headinfer (headinfer/mp.py) knows Llama's and Qwen2's classes; Mistral's attention is Llama's.
-void check_headinfer(const LlamaConfig& c, ModelTraits& t) {
-  if (c.names->norms_heads)
-    return;  // its code would leave the norms out
-  else if (c.qkv_bias && c.output_bias)
+[[gnu::noinline]] void refuse_headinfer(const LlamaConfig& c, ModelTraits& t) {
+  if (c.qkv_bias && c.output_bias)
     t.refuse(Feature::headinfer, "inconsistent",
              "HeadInfer cuts a Llama's weights by heads and leaves its biases whole: it cannot run a model with "
              "attention_bias");
   else if (c.sliding_window != 0)
     t.refuse(Feature::headinfer, "not-modelled",
              "HeadInfer of a model with a sliding_window is not supported yet; expected another cache");
-  else
-    t.allow({Feature::headinfer});
 }
 
 /// What was not compared with the real classes.
@@ -82,7 +78,13 @@ ModelTraits llama_traits(const LlamaConfig& c) {
            Feature::generate_options, Feature::turn_images, Feature::lengths, Feature::packing,
            Feature::flash_attention_2});
   if (c.sliding_window == 0) t.allow({Feature::quantized_cache});
-  check_headinfer(c, t);
+  if (c.names->norms_heads) {
+    // its code would leave the norms out
+  } else if ((c.qkv_bias && c.output_bias) || c.sliding_window != 0) {
+    refuse_headinfer(c, t);
+  } else {
+    t.allow({Feature::headinfer});
+  }
   if (c.names != &kLlamaClassNames) t.oldest_transformers = {5, 0, 0};
   t.has_pad_token = c.has_pad_token;
   t.ties_embeddings = c.tie_word_embeddings;
