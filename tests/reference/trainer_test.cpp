@@ -55,7 +55,7 @@ TEST_CASE("Loops by hand are real PyTorch's to the byte: weights and autocast ap
 }
 
 TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("hf_trainer.jsonl", 202);
+  check_cases("hf_trainer.jsonl", 203);
 }
 
 TEST_CASE("Steps of LLaMA-Factory's trainers of preferences are the real ones' to the byte", "[reference][trainer]") {

@@ -125,12 +125,13 @@ Routing choose_of_groups(const Router& router, ModuleCall& call, Routing routing
     best.indices.reset();
     group_scores = sum(best.values, {-1}, false);
   }
+  const DType of_groups = group_scores.dtype();  // autocast sums in float32
   {
-    const Tensor values = made(Op::topk, {tokens, router.topk_group}, dtype);
+    const Tensor values = made(Op::topk, {tokens, router.topk_group}, of_groups);
     group_idx = made(Op::topk, {tokens, router.topk_group}, DType::int64);
   }
-  group_mask = made(Op::zeros_like, {tokens, n_group}, dtype);
-  if (n_group > 1) score_mask = made(Op::clone, {tokens, n_group, in_group}, dtype);  // else a view
+  group_mask = made(Op::zeros_like, {tokens, n_group}, of_groups);
+  if (n_group > 1) score_mask = made(Op::clone, {tokens, n_group, in_group}, of_groups);  // else a view
   {
     Tensor chosen;
     {

@@ -91,18 +91,30 @@ struct PersimmonAttention {
   ModuleId module;
 };
 
+// PersimmonDecoderLayer.forward: dropout behind the MLP alone.
+Tensor layer_forward(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,
+                     const Tensor& attention_mask) {
+  Tensor residual = hidden_in;
+  Tensor hidden_states = layer.input_norm(hidden_in);
+  AttentionOutputs attention = layer.self_attn(hidden_states, positions, attention_mask);
+  hidden_states = std::move(attention.output);  // the weights stay in `_` until the layer returns
+  hidden_states = add(residual, hidden_states);
+  residual = hidden_states;
+  hidden_states = layer.feedforward_norm(hidden_states);
+  hidden_states = layer.mlp(hidden_states);
+  hidden_states = dropout(hidden_states, layer.residual_dropout);
+  return add(hidden_states, residual);
+}
+
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  auto layer = std::make_unique<TextLayer>(builder, layer_forward);
   const auto norm = [&](const char* name) {
     return Norm(builder.child(name, kNames.rms_norm), torch_layer_norm, {c.hidden_size}, true);
   };
   layer->self_attn = PersimmonAttention(builder.child("self_attn", kNames.attention), c, options);
-  layer->mlp = [mlp = PlainMLP(builder.child("mlp", kNames.mlp), c, "dense_h_to_4h", "dense_4h_to_h", true),
-                p = c.layer_dropout](const Tensor& x) {
-    const Tensor hidden_states = mlp(x);
-    return dropout(hidden_states, p);
-  };
+  layer->mlp = PlainMLP(builder.child("mlp", kNames.mlp), c, "dense_h_to_4h", "dense_4h_to_h", true);
+  layer->residual_dropout = c.layer_dropout;
   layer->input_norm = norm("input_layernorm");
   layer->feedforward_norm = norm("post_attention_layernorm");
   return layer;
