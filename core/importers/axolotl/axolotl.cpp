@@ -574,8 +574,14 @@ void take_quantized_experts(Context& context, Keys& keys) {
     return keys.refuse(kKey, "Axolotl stops at lora_target_linear beside it: name the layers in lora_target_modules");
   if (!keys.truth("load_in_4bit") && !keys.truth("load_in_8bit"))
     return keys.refuse(kKey, "Axolotl wants load_in_4bit or load_in_8bit with it, and stops");
+  // What peft makes adapters of experts of, where a class has them in one tensor.
+  const std::vector<std::string> targets = keys.names("lora_target_modules");
+  const bool adapts_experts =
+      keys.has("lora_target_parameters") || std::any_of(targets.begin(), targets.end(), [](const std::string& name) {
+        return name.ends_with("gate_proj") || name.ends_with("up_proj") || name.ends_with("down_proj");
+      });
   const bool is_modelled = keys.text("adapter") == "qlora" && keys.truth("load_in_4bit") && !is_sharded(keys) &&
-                           !keys.has("lora_target_parameters") && !keys.has("experts_implementation") &&
+                           !adapts_experts && !keys.has("experts_implementation") &&
                            is_word_of(member_text(context.model_config(), "model_type"), kQuantizesExperts);
   if (!is_modelled) return keys.leave_out(kKey, Effect::less, "experts in four bits");
   keys.take(kKey, "/training/quantization/quantize_moe_experts", true);

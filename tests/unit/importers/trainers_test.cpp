@@ -236,6 +236,12 @@ TEST_CASE("Axolotl quantizes experts", "[importers][axolotl]") {
                                      "quantize_moe_experts": true, "sequence_len": 512})");
   check_accepted(adapted);
   CHECK(left_out(adapted, "quantize_moe_experts") != nullptr);
+  const Ledger gated = ask_one(R"({"base_model": "Qwen/Qwen3-30B-A3B", "adapter": "qlora", "load_in_4bit": true,
+                                   "lora_r": 16, "lora_alpha": 32,
+                                   "lora_target_modules": ["gate_proj", "up_proj", "down_proj"],
+                                   "quantize_moe_experts": true, "sequence_len": 512})");
+  check_accepted(gated);
+  CHECK(left_out(gated, "quantize_moe_experts") != nullptr);
   const Ledger linear = ask_one(R"({"base_model": "Qwen/Qwen3-30B-A3B", "adapter": "qlora", "load_in_4bit": true,
                                     "lora_r": 16, "lora_alpha": 32, "lora_target_linear": true,
                                     "quantize_moe_experts": true})");
