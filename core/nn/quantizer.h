@@ -103,7 +103,7 @@ class Quantizer {
   int weights_loaded_ahead_;
   std::vector<std::shared_ptr<QuantState>> states_;
   std::vector<std::pair<ModuleId, QuantState*>> modules_;  ///< as built; peft's base_layer comes below
-  Tensor dynamic_map_;  ///< name2qmap["dynamic"], shared by all
+  Tensor dynamic_map_;                                     ///< name2qmap["dynamic"], shared by all
   std::vector<QuantizedExperts> experts_;
 };
 

@@ -88,7 +88,8 @@ TEST_CASE("Automodel's adapters have the weights' type and patterns of paths", "
                                              {"autocast_adapter_dtype", false}}));
   CHECK(left_out(usual, "peft.use_memory_efficient_lora") == nullptr);
   CHECK(at(usual, "/training/loop/lora_function") == "automodel");  // MLPs of a model made on meta are not fused
-  const Ledger theirs = ask_one(R"({"step_scheduler": {}, "dataset": {"seq_len": 128}, "peft": {"dim": 4, "use_triton": true},
+  const Ledger theirs =
+      ask_one(R"({"step_scheduler": {}, "dataset": {"seq_len": 128}, "peft": {"dim": 4, "use_triton": true},
       "model": {"pretrained_model_name_or_path": "Qwen/Qwen3-0.6B", "force_hf": true}})");
   check_taken(theirs);
   CHECK(at(theirs, "/model/preset") == "qwen3-0.6b");
