@@ -73,6 +73,30 @@ Tensor ResNetConvLayer::operator()(const Tensor& argument) const {
   return call.result(hidden_states);
 }
 
+std::vector<ResNetConvLayer> make_resnet_layers(const Builder& sequence, const char* type, const ResNetConfig& c,
+                                                std::int64_t in_channels, std::int64_t out_channels,
+                                                std::int64_t stride, const char* frozen) {
+  std::vector<ResNetConvLayer> layers;
+  layers.reserve(3);
+  const auto add_layer = [&](std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t its_stride,
+                             bool activates) {
+    const auto i = static_cast<std::int32_t>(layers.size());
+    // The layers' own activation is the class's default, whatever the config's.
+    layers.emplace_back(sequence.child("", type, i), in, out, kernel, its_stride,
+                        activates ? std::optional(Activation::relu) : std::nullopt, frozen);
+  };
+  if (c.is_basic) {
+    add_layer(in_channels, out_channels, 3, stride, true);
+    add_layer(out_channels, out_channels, 3, 1, false);
+    return layers;
+  }
+  const std::int64_t reduced = out_channels / 4;
+  add_layer(in_channels, reduced, 1, c.downsample_in_bottleneck ? stride : 1, true);
+  add_layer(reduced, reduced, 3, c.downsample_in_bottleneck ? 1 : stride, true);
+  add_layer(reduced, out_channels, 1, 1, false);
+  return layers;
+}
+
 ResNetLayer::ResNetLayer(const Builder& builder, const ResNetConfig& c, std::int64_t in_channels,
                          std::int64_t out_channels, std::int64_t stride, const char* frozen)
     : has_shortcut(in_channels != out_channels || stride != 1), activation(c.hidden_act), module(builder.module) {
@@ -85,23 +109,7 @@ ResNetLayer::ResNetLayer(const Builder& builder, const ResNetConfig& c, std::int
   }
   const Builder layer = builder.child("layer", "Sequential");
   layer_module = layer.module;
-  const auto add_layer = [&](std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t its_stride,
-                             bool activates) {
-    const auto i = static_cast<std::int32_t>(layers.size());
-    // The layers' own activation is ResNetConvLayer's default, whatever the config's.
-    layers.emplace_back(layer.child("", "ResNetConvLayer", i), in, out, kernel, its_stride,
-                        activates ? std::optional(Activation::relu) : std::nullopt, frozen);
-  };
-  layers.reserve(3);
-  if (c.is_basic) {
-    add_layer(in_channels, out_channels, 3, stride, true);
-    add_layer(out_channels, out_channels, 3, 1, false);
-    return;
-  }
-  const std::int64_t reduced = out_channels / 4;
-  add_layer(in_channels, reduced, 1, c.downsample_in_bottleneck ? stride : 1, true);
-  add_layer(reduced, reduced, 3, c.downsample_in_bottleneck ? 1 : stride, true);
-  add_layer(reduced, out_channels, 1, 1, false);
+  layers = make_resnet_layers(layer, "ResNetConvLayer", c, in_channels, out_channels, stride, frozen);
 }
 
 Tensor ResNetLayer::operator()(const Tensor& argument) const {

@@ -55,6 +55,11 @@ struct ResNetConvLayer {
   ModuleId module;
 };
 
+/// The `layer` of a bottleneck, or of a basic block: convolutions of the class `type`.
+std::vector<ResNetConvLayer> make_resnet_layers(const Builder& sequence, const char* type, const ResNetConfig& config,
+                                                std::int64_t in_channels, std::int64_t out_channels,
+                                                std::int64_t stride, const char* frozen);
+
 /// ResNetBottleNeckLayer, or ResNetBasicLayer.
 struct ResNetLayer {
   ResNetLayer(const Builder& builder, const ResNetConfig& config, std::int64_t in_channels, std::int64_t out_channels,

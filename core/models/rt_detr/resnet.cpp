@@ -30,23 +30,7 @@ RTDetrResNetLayer::RTDetrResNetLayer(const Builder& builder, const ResNetConfig&
   }
   const Builder layer = builder.child("layer", "Sequential");
   layer_module = layer.module;
-  const auto add_layer = [&](std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t its_stride,
-                             bool activates) {
-    const auto i = static_cast<std::int32_t>(layers.size());
-    // The layers' own activation is RTDetrResNetConvLayer's default, whatever the config's.
-    layers.emplace_back(layer.child("", "RTDetrResNetConvLayer", i), in, out, kernel, its_stride,
-                        activates ? std::optional(Activation::relu) : std::nullopt, frozen);
-  };
-  layers.reserve(3);
-  if (c.is_basic) {
-    add_layer(in_channels, out_channels, 3, stride, true);
-    add_layer(out_channels, out_channels, 3, 1, false);
-    return;
-  }
-  const std::int64_t reduced = out_channels / 4;
-  add_layer(in_channels, reduced, 1, c.downsample_in_bottleneck ? stride : 1, true);
-  add_layer(reduced, reduced, 3, c.downsample_in_bottleneck ? 1 : stride, true);
-  add_layer(reduced, out_channels, 1, 1, false);
+  layers = make_resnet_layers(layer, "RTDetrResNetConvLayer", c, in_channels, out_channels, stride, frozen);
 }
 
 Tensor RTDetrResNetLayer::operator()(const Tensor& argument) const {
