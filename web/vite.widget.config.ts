@@ -1,5 +1,5 @@
-// The widget as one script beside the site: dist/widget.js, which fetches only the core's first part, and the rest for a
-// job that needs it.
+// The widget beside the site: dist/widget.js, which fetches only the core's first part, and the rest for a job or a view
+// that needs it.
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
@@ -20,7 +20,13 @@ export default defineConfig(() => ({
     modulePreload: { polyfill: false },
     rollupOptions: {
       input: resolve(here, 'src/widget/main.ts'),
-      output: { entryFileNames: 'widget.js', inlineDynamicImports: true },
+      // Nothing imports widget.js itself, so that a page may load it under any address, such as widget.js?v=2.
+      preserveEntrySignatures: 'strict' as const,
+      output: {
+        entryFileNames: 'widget.js',
+        chunkFileNames: 'assets/widget-[name]-[hash].js',
+        manualChunks: { main: ['src/widget/main.ts', 'src/wasm/oometer.ts'].map((file) => resolve(here, file)) },
+      },
     },
   },
 }));

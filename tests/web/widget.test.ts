@@ -96,6 +96,20 @@ describe('as an element', () => {
     expect(told[4]).toBe('The job is not JSON.');
   });
 
+  it('shows what its view asks for, also one that is loaded later', async () => {
+    await demo();
+    const widget = page.locator('oometer-widget').first();
+    const shown = (): Promise<string[]> =>
+      widget.evaluate((one) => [...(one.shadowRoot?.querySelectorAll('[part]') ?? [])].map((part) => part.part.value));
+    expect(await shown()).toEqual(['about', 'verdict', 'foot']);
+    await widget.evaluate((one: Widget) => (one.view = 'full'));
+    await widget.locator('oometer-holders').getByRole('button').first().waitFor();
+    await widget.locator('oometer-phases').locator('svg, canvas').first().waitFor();
+    expect(await shown()).toEqual(['about', 'verdict', 'holders', 'timeline', 'foot']);
+    await widget.evaluate((one: Widget) => (one.view = 'timeline'));
+    await widget.locator('oometer-timeline').locator('svg, canvas').first().waitFor();
+  });
+
   it('leads to the page with the same job', async () => {
     await demo();
     const link = page.locator('oometer-widget').first().getByRole('link', { name: 'Change it in oometer' });

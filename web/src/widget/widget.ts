@@ -1,7 +1,4 @@
 import { css, html, LitElement, nothing, unsafeCSS, type PropertyValues, type TemplateResult } from 'lit';
-import '../components/holders';
-import '../components/phases';
-import '../components/timeline';
 import '../components/verdict';
 import { inSite } from '../format/links';
 import { shared } from '../styles/shared';
@@ -9,6 +6,7 @@ import tokens from '../styles/tokens.css?inline';
 import { answerTo, type WidgetAnswer } from './answer';
 
 export type WidgetView = 'summary' | 'bar' | 'timeline' | 'full';
+const DETAILED: readonly WidgetView[] = ['timeline', 'full'];
 
 /**
  * The answer to one job, in any page: `<oometer-widget job="#v1?mbs=16" view="bar" gpu="a100-80gb">`.
@@ -84,6 +82,7 @@ export class OometerWidget extends LitElement {
 
   override willUpdate(changed: PropertyValues): void {
     if (changed.has('job') || changed.has('gpu')) void this.compute();
+    if (changed.has('view') && DETAILED.includes(this.view)) void import('./views');
   }
 
   private async compute(): Promise<void> {
