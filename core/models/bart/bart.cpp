@@ -6,6 +6,7 @@
 
 #include "models/bert/bert.h"
 #include "models/cross_mask.h"
+#include "models/kit/shift_tokens.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
 #include "nn/activation.h"
@@ -412,17 +413,6 @@ class OwnBartDecoder : public BartDecoderInside {
 std::unique_ptr<BartDecoderInside> make_bart_decoder(const Builder& decoder, const BartConfig& config,
                                                      const ModelOptions& options, std::size_t first_block) {
   return std::make_unique<OwnBartDecoder>(decoder, config, options, first_block);
-}
-
-Tensor shift_tokens_right(const Tensor& labels) {
-  const Shape tokens = labels.sizes(), behind{tokens[0], tokens[1] - 1};
-  const auto made = [&](Op op, const Shape& sizes, DType dtype = DType::int64) {
-    return empty(labels.context(), op, sizes, dtype);
-  };
-  Tensor shifted_input_ids = made(Op::zeros, tokens);
-  { const Tensor kept = made(Op::clone, behind); }
-  const Tensor is_ignored = made(Op::eq, tokens, DType::boolean);
-  return shifted_input_ids;
 }
 
 std::unique_ptr<BartInside> make_bart_inside(const Builder& model, const BartConfig& config,

@@ -102,8 +102,6 @@ class BartDecoderInside {
 /// `first_block`: checkpointable blocks before its own.
 std::unique_ptr<BartDecoderInside> make_bart_decoder(const Builder& decoder, const BartConfig& config,
                                                      const ModelOptions& options, std::size_t first_block);
-/// shift_tokens_right of BART and its kin.
-Tensor shift_tokens_right(const Tensor& labels);
 
 template <const BartClassNames& names>
 constexpr Family bart_family(std::span<const ModelClass> classes, std::span<const char* const> blocks) {

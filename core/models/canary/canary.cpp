@@ -6,6 +6,7 @@
 #include "models/cross_mask.h"
 #include "models/kit/copied_states.h"
 #include "models/kit/norms.h"
+#include "models/kit/shift_tokens.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
 #include "nn/activation.h"
@@ -272,14 +273,6 @@ class CanaryForConditionalGeneration : public EncoderModel {
   }
 
  private:
-  Tensor shift_tokens_right(const Tensor& labels) const {
-    const Shape tokens = labels.sizes();
-    Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
-    { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
-    const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
-    return shifted_input_ids;
-  }
-
   CanaryConfig config_;
   DType dtype_;
   bool is_reentrant_, use_cache_;

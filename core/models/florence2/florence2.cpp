@@ -5,6 +5,7 @@
 #include "models/bert/bert.h"
 #include "models/kit/conv2d.h"
 #include "models/kit/image_text.h"
+#include "models/kit/shift_tokens.h"
 #include "models/vit/vit.h"
 #include "nn/activation.h"
 #include "nn/attention.h"

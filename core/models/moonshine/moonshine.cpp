@@ -9,6 +9,7 @@
 #include "models/cross_mask.h"
 #include "models/kit/audio_input.h"
 #include "models/kit/norms.h"
+#include "models/kit/shift_tokens.h"
 #include "models/kit/text_attention.h"
 #include "models/llama/llama.h"
 #include "models/masking.h"
@@ -381,14 +382,6 @@ class MoonshineForConditionalGeneration : public EncoderModel {
   }
 
  private:
-  Tensor shift_tokens_right(const Tensor& labels) const {
-    const Shape tokens = labels.sizes();
-    Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
-    { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
-    const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
-    return shifted_input_ids;
-  }
-
   DType dtype_;
   bool is_reentrant_;
   ModuleId model_ = 0;

@@ -4,6 +4,7 @@
 
 #include "models/kit/copied_states.h"
 #include "models/kit/encoder.h"
+#include "models/kit/shift_tokens.h"
 #include "models/vision_encoder_decoder/parts.h"
 #include "nn/activation.h"
 #include "ops/ops.h"

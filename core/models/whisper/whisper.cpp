@@ -4,6 +4,7 @@
 
 #include "models/bert/bert.h"
 #include "models/kit/audio_input.h"
+#include "models/kit/shift_tokens.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
 #include "models/whisper/reversible.h"
@@ -341,14 +342,6 @@ class WhisperForConditionalGeneration : public EncoderModel {
   }
 
  private:
-  Tensor shift_tokens_right(const Tensor& labels) const {
-    const Shape tokens = labels.sizes();
-    Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
-    { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
-    const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
-    return shifted_input_ids;
-  }
-
   Shape features_;
   DType dtype_;
   bool is_reentrant_;
