@@ -197,8 +197,8 @@ class BloomForCausalLM : public PositionedLM {
         const Tensor keys = empty(context_, Op::arange, {kv_length}, DType::int64);
         alibi = empty(context_, Op::mul, {heads_, 1, kv_length}, DType::float32);
       }
-      alibi = empty(context_, Op::repeat, {tokens[0] * heads_, 1, kv_length}, DType::float32);
-      return to(alibi, dtype);
+      const Tensor repeated = empty(context_, Op::repeat, {tokens[0] * heads_, 1, kv_length}, DType::float32);
+      return to(repeated, dtype);
     }
     const Tensor slopes = AlibiSlopes(context_, heads_).slopes;
     Tensor arange_tensor = empty(context_, Op::cumsum, tokens, DType::int64);

@@ -154,9 +154,9 @@ struct CanaryDecoder {
   Tensor operator()(const Tensor& input_ids, const Tensor& states, const MaskArguments& source) const {
     Context& context = input_ids.context();
     ModuleCall call(context, module);
+    const Tensor encoder_hidden_states = sines ? states : proj(states);
     Tensor inputs_embeds = embed_tokens(
         input_ids, [&](Tensor& embeddings) { require_input_grad(checkpointing, embeddings, embed_tokens.module); });
-    const Tensor encoder_hidden_states = sines ? states : proj(states);
     Tensor position_ids;
     {
       const Tensor range = integers(context, Op::arange, {input_ids.size(1)});

@@ -50,8 +50,9 @@ ModelOutputs spans_of(const Tensor& logits, const ModelInputs& inputs, const Los
   Tensor start_logits, end_logits;
   {
     const TensorList parts = split(logits, {1, 1}, -1);
-    start_logits = contiguous(select(parts[0], -1, 0));
-    end_logits = contiguous(select(parts[1], -1, 0));
+    const auto squeeze = [](const Tensor& x) { return view(x, {x.size(0), x.size(1)}); };
+    start_logits = contiguous(squeeze(parts[0]));
+    end_logits = contiguous(squeeze(parts[1]));
   }
   ModelOutputs outputs;
   if (!inputs.labels && !inputs.others.empty())
