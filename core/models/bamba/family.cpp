@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 
 #include "config/reader.h"
 #include "models/kit/mamba2.h"
@@ -49,6 +50,11 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
                                             {.norm_type = "BambaRMSNormGated"})](
                            const Tensor& x, const PositionEmbeddings&, const Tensor& mask) { return mamba(x, mask); };
   } else {
+    if (options.attention == AttentionKind::eager && options.checkpointing.mode != CheckpointMode::none)
+      builder.context->refusal = Error{
+          "not-modelled", "/training/attention",
+          "found eager attention with activation checkpointing, which is not supported yet with " +
+              std::string(kNames.causal_lm) + ", whose layers return the weights of attention; expected \"sdpa\""};
     AttentionParts its;
     its.rotate = rotate_first_halves;
     layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
@@ -59,6 +65,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.last_norm = "final_layernorm";
+  parts.offsets_positions = false;
   return parts;
 }
 

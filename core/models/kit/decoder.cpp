@@ -80,7 +80,7 @@ Tensor Decoder::embed(const Tensor& input_ids) const {
 
 Tensor Decoder::positions(Context& context, std::int64_t length) const {
   Tensor position_ids = empty(context, Op::arange, {length}, DType::int64);
-  if (context.behaviours.positions_are_offset)
+  if (parts.offsets_positions && context.behaviours.positions_are_offset)
     position_ids = add_scalar(position_ids);  // arange(...) + past_seen_tokens
   return unsqueeze(position_ids, 0);
 }

@@ -71,6 +71,7 @@ struct DecoderParts {
   std::function<bool(std::size_t layer)> rotates;       ///< it gets the angles; null: each does
   std::function<bool(std::size_t layer)> is_recurrent;  ///< it gets the mask of padding itself; null: none
   bool positions_by_sample = false;                     ///< position_ids are expanded to as many rows as the batch has
+  bool offsets_positions = true;                        ///< by what the cache holds, even nothing; BambaModel does not
   bool makes_masks = true;
   bool masks_know_positions = true;
   bool masks_chunks = false;          ///< a window is a chunk's size
