@@ -74,12 +74,16 @@ bool Tuner::is_target(ModuleId module) const {
   if (std::any_of(targets_.excluded_names.begin(), targets_.excluded_names.end(), has_name)) return false;
   if (pattern_) return pattern_->matches(module_path(context_.log, module));
   if (targets_.all_linear) {
-    // _maybe_include_all_linear_layers leaves out get_output_embeddings().
+    // _maybe_include_all_linear_layers leaves out get_output_embeddings(), of which classes with a loss of CTC have
+    // none: they have no input embeddings either (EmbeddingAccessMixin).
     const ModuleRecord& record = context_.log.modules[module];
     const bool is_at_top = context_.log.is_root(record.parent);
+    const bool is_of_ctc = std::string_view(context_.log.modules[record.parent].type).ends_with("ForCTC");
+    const auto is_output = [&](std::string_view name) {
+      return has_name(name) && is_output_embeddings(name, is_at_top);
+    };
     return is_linear(record) &&
-           std::none_of(kOutputEmbeddings.begin(), kOutputEmbeddings.end(),
-                        [&](std::string_view name) { return has_name(name) && is_output_embeddings(name, is_at_top); });
+           (is_of_ctc || std::none_of(kOutputEmbeddings.begin(), kOutputEmbeddings.end(), is_output));
   }
   return is_in_layers(module) && std::any_of(targets_.names.begin(), targets_.names.end(), has_name);
 }
