@@ -200,14 +200,20 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   training.precision = read_precision(reader, model.traits(), true);
   if (autocast_dtype(training.precision))
     reader.fail_found("precision", "not-modelled", "expected fp32, bf16 or fp16, as weights are loaded");
+  // vLLM has kernels of its own, whatever transformers' class has.
+  const bool has_own_kernels = job.inference.cache.implementation == CacheImplementation::paged;
+  if (!has_own_kernels && !model.traits().can(Feature::sdpa)) training.attention = AttentionKind::eager;
   training.attention = reader.choice("attention", training.attention, kAttentions);
+  if (const auto refusal = model.traits().refusal(Feature::sdpa);
+      refusal && !has_own_kernels && training.attention != AttentionKind::eager)
+    reader.fail_found("attention", refusal->code, refusal->why);
   check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
   if (const auto refusal = model.traits().refusal(Feature::eager_attention);
       refusal && training.attention == AttentionKind::eager)
     reader.fail_found("attention", refusal->code, refusal->why);
   if (is_flash_attention(training.attention))
     reader.fail_found("attention", "not-modelled", "it is supported in training only: expected sdpa-flash");
-  if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
+  if (has_own_kernels && training.attention == AttentionKind::eager)
     reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");
   if (job.inference.cache.implementation == CacheImplementation::headinfer) {
     if (training.attention != AttentionKind::sdpa && training.attention != AttentionKind::sdpa_flash)

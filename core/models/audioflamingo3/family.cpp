@@ -6,6 +6,7 @@
 
 #include "config/reader.h"
 #include "models/audioflamingo3/audioflamingo3.h"
+#include "models/kit/layerdrop.h"
 #include "models/llama/family.h"
 #include "models/registry.h"
 #include "models/sizes.h"
@@ -48,9 +49,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
     reader.fail("text_config", "not-modelled", "the class's own one is not supported yet: expected an object");
   ConfigReader audio = reader.object("audio_config"), text = reader.object("text_config");
   c.audio = read_voxtral_encoder(audio);
-  if (audio.number("layerdrop", 0, 0, 1) != 0)
-    audio.fail_found("layerdrop", "not-modelled",
-                     "layers that are left out at random are not supported yet: expected 0");
+  read_layerdrop(audio);
   audio.finish();
   c.text = read_language_config(text);
   text.finish();

@@ -3,6 +3,7 @@
 
 #include "config/reader.h"
 #include "models/bart/bart.h"
+#include "models/kit/layerdrop.h"
 #include "models/sizes.h"
 
 namespace oometer {
@@ -46,14 +47,7 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
   if (!c.tie_word_embeddings)
     reader.fail_found("tie_word_embeddings", "not-modelled",
                       "embeddings of their own for encoder, decoder and head are not supported yet: expected true");
-  for (const char* key : {"encoder_layerdrop", "decoder_layerdrop"}) {
-    if (reader.number(key, is_m2m_100 ? 0.05 : 0, 0, 1) == 0) continue;
-    if (reader.has(key))
-      reader.fail_found(key, "not-modelled", "layers that are left out at random are not supported yet: expected 0");
-    else
-      reader.fail(key, "not-modelled",
-                  "found nothing, which is 0.05: layers that are left out at random are not supported yet; expected 0");
-  }
+  for (const char* key : {"encoder_layerdrop", "decoder_layerdrop"}) read_layerdrop(reader, key, is_m2m_100 ? 0.05 : 0);
   check_encoder_heads(reader, c, "d_model");
   if (c.hidden_size % c.decoder_attention_heads != 0)
     reader.fail_found(

@@ -2,6 +2,7 @@
 
 #include "config/reader.h"
 #include "models/bert/bert.h"
+#include "models/kit/layerdrop.h"
 #include "models/kit/positioned.h"
 #include "nn/activation.h"
 #include "nn/kv_cache.h"
@@ -40,8 +41,7 @@ BioGptConfig read(ConfigReader& reader) {
   c.scale_embedding = reader.boolean("scale_embedding", true);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
   c.has_pad_token = !reader.is_null("pad_token_id");
-  if (reader.number("layerdrop", 0, 0, 1) != 0)
-    reader.fail_found("layerdrop", "not-modelled", "which layers are left out is chance");
+  read_layerdrop(reader);
   reader.ignore({"layer_norm_eps", "pad_token_id"});
   share_hidden_size(reader, c);
   return c;

@@ -2,6 +2,7 @@
 
 #include "config/reader.h"
 #include "models/conditional_detr/conditional_detr.h"
+#include "models/kit/layerdrop.h"
 
 namespace oometer {
 
@@ -13,9 +14,7 @@ constexpr const char* kBlocks[] = {kConditionalDetr.conv_encoder, kConditionalDe
                                    kConditionalDetr.decoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  if (reader.number("decoder_layerdrop", 0, 0, 1) != 0)
-    reader.fail_found("decoder_layerdrop", "not-modelled",
-                      "layers that are left out at random are not supported yet: expected 0");
+  read_layerdrop(reader, "decoder_layerdrop");
   return read_detr(reader, of, &of == &kClasses[0], kConditionalDetr);
 }
 

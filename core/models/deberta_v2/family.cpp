@@ -82,7 +82,7 @@ void read_deberta_config(ConfigReader& reader, const ModelClass& of, DebertaV2Co
   c.position_buckets = std::max<std::int64_t>(0, reader.integer("position_buckets", -1, any));
   c.max_relative_positions = reader.integer("max_relative_positions", -1, any);
   if (c.max_relative_positions < 1) c.max_relative_positions = c.max_position_embeddings;
-  c.names_problem = !reader.text("problem_type", "").empty();
+  c.names_problem = reader.has("problem_type");
   check_encoder_heads(reader, c);
   if (reader.optional_integer("conv_kernel_size", non_negative).value_or(0) != 0)
     reader.fail_found("conv_kernel_size", "not-modelled", "the convolution of the largest v2 is not supported yet");

@@ -82,7 +82,8 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
       reader.choice<Readout>("readout_type", Readout::project,
                              {{"ignore", Readout::ignore}, {"add", Readout::add}, {"project", Readout::project}});
   c.neck.batch_norm = reader.boolean("use_batch_norm_in_fusion_residual", false);
-  c.neck.bias = reader.boolean("use_bias_in_fusion_residual", !c.neck.batch_norm);
+  c.neck.bias = reader.has("use_bias_in_fusion_residual") ? reader.boolean("use_bias_in_fusion_residual", false)
+                                                          : !c.neck.batch_norm;
   c.head_in_index = reader.integer("head_in_index", -1, {-1024, 1024});
   c.add_projection = reader.boolean("add_projection", false);
   c.semantic_classifier_dropout = reader.number("semantic_classifier_dropout", c.semantic_classifier_dropout, 0, 1);

@@ -34,7 +34,6 @@ TextConfig read_gemma_config(ConfigReader& reader) {
   d.tie_word_embeddings = d.has_pad_token = true;
   TextConfig c = read_text_sizes(reader, d, 256);
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
-  reader.refuse("use_bidirectional_attention", "attention to both sides is not supported yet");
   check_llama_heads(reader, c);
   reader.ignore({"hidden_activation", "query_pre_attn_scalar"});  // of older files; the class reads hidden_act
   return c;
@@ -57,10 +56,16 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
+// PaliGemma has it set, and makes its masks itself.
+TextConfig read(ConfigReader& reader) {
+  reader.refuse("use_bidirectional_attention", "attention to both sides is not supported yet");
+  return read_gemma_config(reader);
+}
+
 }  // namespace
 
 namespace family {
-extern const Family gemma = text_family<read_gemma_config, gemma_parts>(kClasses, kBlocks, traits);
+extern const Family gemma = text_family<read, gemma_parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -49,7 +49,6 @@ TextConfig read_gemma2_config(ConfigReader& reader) {
   d.tie_word_embeddings = d.has_pad_token = true;
   TextConfig c = read_text_sizes(reader, d, 256);
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
-  reader.refuse("use_bidirectional_attention", "attention to both sides is not supported yet");
   c.hidden_act = reader.activation("hidden_activation", d.hidden_act);
   c.softcaps_attention = !reader.is_null("attn_logit_softcapping");
   c.softcaps_logits = !reader.is_null("final_logit_softcapping");
@@ -82,10 +81,16 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
+// PaliGemma has it set, and makes its masks itself.
+TextConfig read(ConfigReader& reader) {
+  reader.refuse("use_bidirectional_attention", "attention to both sides is not supported yet");
+  return read_gemma2_config(reader);
+}
+
 }  // namespace
 
 namespace family {
-extern const Family gemma2 = text_family<read_gemma2_config, gemma2_parts>(kClasses, kBlocks, traits);
+extern const Family gemma2 = text_family<read, gemma2_parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,6 +1,8 @@
 #include "models/gemma4_text/config.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "config/reader.h"
 #include "models/gemma4_text/gemma4_text.h"
@@ -16,11 +18,35 @@ bool is_last_before(const Gemma4TextConfig& c, std::size_t layer, std::size_t en
   return true;
 }
 
+/// What save_pretrained writes in place of global_head_dim and num_global_key_value_heads: {"05": {"head_dim": 512},
+/// ...}, an entry for each layer that does not slide (Gemma4TextConfig.__post_init__). They have to be alike.
+void read_per_layer_config(ConfigReader& reader, Gemma4TextConfig& c, std::int64_t& heads) {
+  const nlohmann::json* const layers = reader.find("per_layer_config");
+  if (!layers || layers->is_null()) return;
+  std::vector<bool> has_entry(static_cast<std::size_t>(c.num_hidden_layers), false);
+  bool is_alike = layers->is_object() && !layers->empty();
+  for (const auto& [name, sizes] : layers->items()) {
+    const bool is_index = !name.empty() && name.size() < 6 && name.find_first_not_of("0123456789") == std::string::npos;
+    const std::size_t index = is_index ? std::stoul(name) : has_entry.size();
+    is_alike = is_alike && index < has_entry.size() && sizes.is_object() && sizes == *layers->begin();
+    if (is_alike) has_entry[index] = true;
+  }
+  for (std::size_t i = 0; i < has_entry.size(); ++i) is_alike = is_alike && has_entry[i] != c.slides(i);
+  if (!is_alike)
+    return reader.fail_found("per_layer_config", "not-modelled",
+                             "expected the same sizes for each layer of full attention, and none for others");
+  ConfigReader sizes(&*layers->begin(), reader.pointer_to("per_layer_config/" + layers->begin().key()), reader.mode(),
+                     reader.findings());
+  c.global_head_dim = sizes.integer("head_dim", c.head_dim);
+  heads = sizes.integer("num_key_value_heads", c.num_key_value_heads);
+  sizes.finish();
+}
+
 void read_global_heads(ConfigReader& reader, Gemma4TextConfig& c) {
-  reader.refuse("per_layer_config", "sizes of heads by layer are not supported yet: expected global_head_dim");
   c.global_head_dim = reader.integer("global_head_dim", c.global_head_dim);
   c.attention_k_eq_v = reader.boolean("attention_k_eq_v", false);
-  const std::int64_t given = reader.optional_integer("num_global_key_value_heads").value_or(c.num_key_value_heads);
+  std::int64_t given = reader.optional_integer("num_global_key_value_heads").value_or(c.num_key_value_heads);
+  read_per_layer_config(reader, c, given);
   c.num_global_key_value_heads = c.attention_k_eq_v ? given : c.num_key_value_heads;
   if (c.global_head_dim % 2 != 0)
     reader.fail_found("global_head_dim", "inconsistent", "rotary embeddings need an even size of heads");

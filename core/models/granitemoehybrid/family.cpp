@@ -31,7 +31,7 @@ TextConfig read(ConfigReader& reader) {
   }
   c.experts.intermediate_size = c.intermediate_size;
   c.experts.shared_intermediate_size = reader.integer("shared_intermediate_size", 1024);
-  const std::string positions = reader.text("position_embedding_type", "");
+  const std::string positions = reader.has("position_embedding_type") ? reader.text("position_embedding_type", "") : "";
   if (positions != "rope") c.rotary_dim = -2;  // layers get no position_ids
   read_mamba2_sizes(reader, c, {.key_head_dim = 256});
   // Where nothing is said, no layer has attention.

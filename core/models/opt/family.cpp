@@ -1,4 +1,5 @@
 #include "config/reader.h"
+#include "models/kit/layerdrop.h"
 #include "models/opt/opt.h"
 
 namespace oometer {
@@ -50,8 +51,7 @@ OptConfig read_opt_config(ConfigReader& reader) {
   c.enable_bias = reader.boolean("enable_bias", true);
   if (!reader.boolean("layer_norm_elementwise_affine", true))
     reader.fail_found("layer_norm_elementwise_affine", "not-modelled", "norms without weights are not supported yet");
-  if (reader.number("layerdrop", 0, 0, 1) != 0)
-    reader.fail_found("layerdrop", "not-modelled", "which layers are left out is chance");
+  read_layerdrop(reader);
   c.has_pad_token = reader.is_null("pad_token_id") ? false : true;
   reader.ignore({"pad_token_id", "init_std"});
   share_hidden_size(reader, c);

@@ -24,6 +24,8 @@ PaliGemmaConfig read_paligemma_config(ConfigReader& reader) {
   ConfigReader text = reader.object("text_config");
   c.has_gemma2 = text.choice<bool>("model_type", false, {{"gemma", false}, {"gemma2", true}});
   c.text = c.has_gemma2 ? read_gemma2_config(text) : read_gemma_config(text);
+  if (text.has("use_bidirectional_attention") && !text.boolean("use_bidirectional_attention", true))
+    text.fail_found("use_bidirectional_attention", "not-modelled", "expected true, the class's own");
   text.ignore({"num_image_tokens"});
   text.finish();
   c.projection_dim = reader.integer("projection_dim", c.projection_dim);

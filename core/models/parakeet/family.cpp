@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/kit/layerdrop.h"
 #include "models/parakeet/parakeet.h"
 #include "models/sizes.h"
 
@@ -54,10 +55,7 @@ void read_parakeet_encoder(ConfigReader& reader, ParakeetConfig& c, double usual
     reader.fail_found("num_mel_bins", "inconsistent",
                       "expected bins of which the convolutions leave as many as the class's linear layer takes (" +
                           std::to_string(bins) + ")");
-  if (reader.number("layerdrop", usual_layerdrop, 0, 1) != 0)
-    reader.fail("layerdrop", "not-modelled",
-                "found layers that are left out at random (0.1 unless the config says another share), which are not "
-                "supported yet: expected 0");
+  read_layerdrop(reader, "layerdrop", usual_layerdrop);
   reader.ignore({"model_type", "max_position_embeddings", "scale_input", "initializer_range", "num_key_value_heads"});
 }
 

@@ -7,6 +7,7 @@
 
 #include "config/reader.h"
 #include "models/kit/image_size.h"
+#include "models/kit/layerdrop.h"
 #include "models/sizes.h"
 #include "models/vision_encoder_decoder/vision_encoder_decoder.h"
 
@@ -91,9 +92,7 @@ TrocrConfig read_trocr(ConfigReader& reader) {
   c.cross_attention_hidden_size = reader.optional_integer("cross_attention_hidden_size").value_or(0);
   c.layernorm_embedding = reader.boolean("layernorm_embedding", true);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
-  if (reader.number("decoder_layerdrop", 0, 0, 1) != 0)
-    reader.fail_found("decoder_layerdrop", "not-modelled",
-                      "layers that are left out at random are not supported yet: expected 0");
+  read_layerdrop(reader, "decoder_layerdrop");
   if (!reader.boolean("use_learned_position_embeddings", true))
     reader.fail_found("use_learned_position_embeddings", "not-modelled",
                       "sines, which are no buffer of the class, are not supported yet: expected true");

@@ -26,7 +26,7 @@ void read_image_fields(ConfigReader& reader, const ModelClass& of, VitConfig& c)
     reader.fail_found("image_size", "inconsistent",
                       "expected at least patch_size (" + std::to_string(c.patch_size) + ")");
   if (c.classifies) {
-    const std::string problem = reader.text("problem_type", "");
+    const std::string problem = reader.has("problem_type") ? reader.text("problem_type", "") : "";
     if ((problem.empty() && c.num_labels == 1) || (!problem.empty() && problem != "single_label_classification"))
       reader.fail(problem.empty() ? "num_labels" : "problem_type", "not-modelled",
                   "regression and several labels at once are not supported yet with images; expected "

@@ -6,6 +6,7 @@
 
 #include "config/reader.h"
 #include "models/kit/encoder.h"
+#include "models/kit/layerdrop.h"
 #include "models/sizes.h"
 #include "models/wav2vec2/wav2vec2.h"
 
@@ -102,11 +103,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   c.masks_states = reader.boolean("apply_spec_augment", true) && c.mask_time_prob > 0;
   if (reader.number("mask_feature_prob", 0, 0, 1) != 0)
     reader.fail_found("mask_feature_prob", "not-modelled", "masks over features are not supported yet: expected 0");
-  // 0.1 is the class's own.
-  if (reader.number("layerdrop", 0.1, 0, 1) != 0)
-    reader.fail("layerdrop", "not-modelled",
-                "found layers that are left out at random (0.1 unless the config says another share), which are not "
-                "supported yet: expected 0");
+  read_layerdrop(reader, "layerdrop", 0.1);
   const std::string reduction = reader.text("ctc_loss_reduction", c.names == &kWav2Vec2 || is_hubert ? "sum" : "mean");
   c.ctc_mean = reduction == "mean";
   if (reduction != "mean" && reduction != "sum")

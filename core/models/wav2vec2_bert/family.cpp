@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/kit/layerdrop.h"
 #include "models/sizes.h"
 #include "models/wav2vec2_bert/wav2vec2_bert.h"
 
@@ -45,11 +46,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   c.masks_states = reader.boolean("apply_spec_augment", true) && c.mask_time_prob > 0;
   if (reader.number("mask_feature_prob", 0, 0, 1) != 0)
     reader.fail_found("mask_feature_prob", "not-modelled", "masks over features are not supported yet: expected 0");
-  // 0.1 is the class's own.
-  if (reader.number("layerdrop", 0.1, 0, 1) != 0)
-    reader.fail("layerdrop", "not-modelled",
-                "found layers that are left out at random (0.1 unless the config says another share), which are not "
-                "supported yet: expected 0");
+  read_layerdrop(reader, "layerdrop", 0.1);
   const std::string reduction = reader.text("ctc_loss_reduction", "sum");
   c.ctc_mean = reduction == "mean";
   if (reduction != "mean" && reduction != "sum")

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/kit/layerdrop.h"
 #include "models/sizes.h"
 #include "models/whisper/reversible.h"
 
@@ -20,9 +21,7 @@ void read_whisper_encoder(ConfigReader& reader, WhisperConfig& c) {
   c.dropout = reader.number("dropout", 0, 0, 1);
   c.attention_dropout = reader.number("attention_dropout", 0, 0, 1);
   c.activation_dropout = reader.number("activation_dropout", 0, 0, 1);
-  if (reader.number("encoder_layerdrop", 0, 0, 1) != 0)
-    reader.fail_found("encoder_layerdrop", "not-modelled",
-                      "layers that are left out at random are not supported yet: expected 0");
+  read_layerdrop(reader, "encoder_layerdrop");
   check_encoder_heads(reader, c, "d_model");
 }
 
@@ -41,9 +40,7 @@ WhisperConfig read_whisper_config(ConfigReader& reader) {
   c.decoder_attention_heads = reader.integer("decoder_attention_heads", c.decoder_attention_heads);
   c.decoder_ffn_dim = reader.integer("decoder_ffn_dim", c.decoder_ffn_dim);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
-  if (reader.number("decoder_layerdrop", 0, 0, 1) != 0)
-    reader.fail_found("decoder_layerdrop", "not-modelled",
-                      "layers that are left out at random are not supported yet: expected 0");
+  read_layerdrop(reader, "decoder_layerdrop");
   if (reader.boolean("apply_spec_augment", false))
     reader.fail_found("apply_spec_augment", "not-modelled",
                       "masks over time and frequency are not supported yet: expected false");

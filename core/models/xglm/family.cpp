@@ -3,6 +3,7 @@
 
 #include "config/reader.h"
 #include "models/bart/bart.h"
+#include "models/kit/layerdrop.h"
 #include "models/kit/positioned.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
@@ -39,8 +40,7 @@ XglmConfig read(ConfigReader& reader) {
   c.activation_dropout = reader.number("activation_dropout", 0, 0, 1);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
   c.has_pad_token = !reader.is_null("pad_token_id");
-  if (reader.number("layerdrop", 0, 0, 1) != 0)
-    reader.fail_found("layerdrop", "not-modelled", "which layers are left out is chance");
+  read_layerdrop(reader);
   reader.refuse("add_cross_attention", "attention to an encoder is not supported yet: set it to false");
   reader.ignore({"scale_embedding", "init_std", "decoder_start_token_id", "pad_token_id"});
   share_hidden_size(reader, c);

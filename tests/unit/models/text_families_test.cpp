@@ -122,7 +122,6 @@ TEST_CASE("What a class itself could not build is refused", "[models]") {
       Row{"gpt2", R"(, "add_cross_attention": true)", "/model/config/add_cross_attention"},
       Row{"gpt2", R"(, "n_positions": 32)", "/data/sequence_length"},  // one embedding for each position
       Row{"opt", R"(, "max_position_embeddings": 63)", "/data/sequence_length"},
-      Row{"opt", R"(, "layerdrop": 0.1)", "/model/config/layerdrop"},
       Row{"apertus", R"(, "hidden_act": "silu")", "/model/config/hidden_act"},
       Row{"gptj", R"(, "rotary_dim": 24)", "/model/config/rotary_dim"},
       Row{"bloom", R"(, "slow_but_exact": true)", "/model/config/slow_but_exact"},
