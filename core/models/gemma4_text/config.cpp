@@ -35,8 +35,8 @@ void read_per_layer_config(ConfigReader& reader, Gemma4TextConfig& c, std::int64
   if (!is_alike)
     return reader.fail_found("per_layer_config", "not-modelled",
                              "expected the same sizes for each layer of full attention, and none for others");
-  ConfigReader sizes(&*layers->begin(), reader.pointer_to("per_layer_config/" + layers->begin().key()), reader.mode(),
-                     reader.findings());
+  ConfigReader entries = reader.object("per_layer_config");
+  ConfigReader sizes = entries.object(layers->begin().key().c_str());
   c.global_head_dim = sizes.integer("head_dim", c.head_dim);
   heads = sizes.integer("num_key_value_heads", c.num_key_value_heads);
   sizes.finish();

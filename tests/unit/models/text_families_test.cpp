@@ -63,6 +63,25 @@ TEST_CASE("Heads of a config's own class stand in place of lm_head", "[models]")
         decoder + 5 * 64);
 }
 
+TEST_CASE("Layers that training leaves out at random are counted, and said", "[models]") {
+  const std::string usual = tiny("opt", R"(, "ffn_dim": 176, "word_embed_proj_dim": 64)");
+  const std::string dropped = tiny("opt", R"(, "ffn_dim": 176, "word_embed_proj_dim": 64, "layerdrop": 0.1)");
+  CHECK(estimate(job_of(dropped))->report.peak.allocated == estimate(job_of(usual))->report.peak.allocated);
+  CHECK(job_of(usual).assumptions.size() + 1 == job_of(dropped).assumptions.size());
+  CHECK(job_of(dropped).assumptions.back().find("/model/config/layerdrop") == 0);
+}
+
+TEST_CASE("A class without SDPA generates with eager attention", "[models]") {
+  const auto job = [](const std::string& training) {
+    return R"({"task": "inference", "model": {"config": {"model_type": "gptj", "n_embd": 64, "n_layer": 2, "n_head": 4,
+              "rotary_dim": 8, "vocab_size": 512}}, "data": {"sequence_length": 64}, "training": {)" +
+           training + "}}";
+  };
+  CHECK(job_of(job("")).training.attention == AttentionKind::eager);
+  CHECK(refusal_of(job(R"("attention": "sdpa")")).find("/training/attention: found \"sdpa\"") == 0);
+  CHECK(job_of(tiny("llama", R"(, "pad_token_id": 0)")).training.attention == AttentionKind::sdpa);
+}
+
 TEST_CASE("What a head cannot be asked is refused", "[models]") {
   CHECK(refusal_of(tiny("bert", R"(, "architectures": ["BertForQuestionAnswering"], "num_labels": 3)"))
             .find("/model/config/num_labels: found 3; expected 2") != std::string::npos);
