@@ -34,6 +34,20 @@ TEST_CASE("Views allocate nothing", "[ops]") {
   CHECK(p.events().empty());
 }
 
+TEST_CASE("Integers that are added as longer ones are copied first", "[ops]") {
+  Process p;
+  const auto added = [&](DType from, DType to) {
+    const Tensor x = p.input({4, 300}, from);
+    p.mark();
+    const Tensor total = reduce(Op::sum, x, {1}, false, to);
+    return p.allocations();
+  };
+  CHECK(added(DType::int64, DType::int64) == Bytes{32});
+  CHECK(added(DType::int32, DType::int64) == Bytes{32, 4 * 300 * 8});
+  CHECK(added(DType::int64, DType::int32) == Bytes{16, 4 * 300 * 4});
+  CHECK(added(DType::boolean, DType::int64) == Bytes{32, 4 * 300 * 8});
+}
+
 TEST_CASE("A reshape copies where strides do not allow a view", "[ops]") {
   Process p;
   const Tensor x = p.input({2, 6, 4});
