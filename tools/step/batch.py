@@ -390,7 +390,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if images:
             sides = idefics2_size(data.get("image_size") or [vision.get("image_size", 224)] * 2)
             out["pixel_values"] = tensor([batch, images_of(data), vision.get("num_channels", 3), *sides], dtype)
-    elif kind in ("llava_next", "llava_next_video", "llava_onevision"):
+    elif kind in ("llava_next", "llava_next_video", "llava_onevision", "granite4_vision"):
         if images:
             side = [vision.get("image_size", 336)] * 2
             tiles = tiles_of(data, side, lambda size: anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0]))

@@ -557,6 +557,8 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         tokens = sum(math.prod(size) // (4 if mode == "4x" else 16) for size in spec["inputs"]["target_sizes"]["values"])
         width = config["text_config"]["hidden_size"]
         return {(*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
+    if config.get("model_type") == "granite4_vision" and "pixel_values" in spec["inputs"]:
+        return {tuple(spec["inputs"]["input_ids"]["shape"]): granite4_tokens(spec)}
     if config.get("model_type") == "molmo2":
         tokens = spec["inputs"].get("image_token_pooling", {"shape": [0]})["shape"][0]
         width = config["text_config"].get("hidden_size", 4096)
@@ -596,6 +598,21 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], Any]:
         copies = len(objects) * max(objects) * max(config.get("num_denoising", 100) // max(objects), 1)
         return {(len(objects), 2 * copies // len(objects)): copies}
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else masked_patches(spec) or loop_over_experts(spec)
+
+
+def granite4_tokens(spec: Spec) -> int:
+    """Granite 4 Vision takes images' tokens by a mask and adds to them, before several layers."""
+    from types import SimpleNamespace
+
+    from step.batch import ANYRES
+    from transformers.models.granite4_vision.processing_granite4_vision import Granite4VisionProcessor as Processor
+
+    config, vision = spec["model"]["config"], spec["model"]["config"].get("vision_config", {})
+    processor = Processor.__new__(Processor)
+    processor.image_processor = SimpleNamespace(image_grid_pinpoints=config.get("image_grid_pinpoints") or ANYRES)
+    processor.patch_size, processor.downsample_rate, processor.num_additional_image_tokens = vision.get("patch_size", 32), config["downsample_rate"], 0
+    side = [vision.get("image_size", 224)] * 2
+    return sum(processor._get_number_of_features(*size, *side) for size in spec["inputs"]["image_sizes"]["cpu_values"])
 
 
 def masked_patches(spec: Spec) -> dict[tuple[int, ...], Callable[[], int]]:

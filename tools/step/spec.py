@@ -37,6 +37,7 @@ CLASSES = {
     "cohere_asr": "CohereAsrForConditionalGeneration",
     "moonshine": "MoonshineForConditionalGeneration",
     "phi4_multimodal": "Phi4MultimodalForCausalLM",
+    "granite4_vision": "Granite4VisionForConditionalGeneration",
     "granite_speech": "GraniteSpeechForConditionalGeneration",
     "granite_speech_plus": "GraniteSpeechPlusForConditionalGeneration",
     "qwen3_asr": "Qwen3ASRForConditionalGeneration",

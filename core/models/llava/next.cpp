@@ -11,10 +11,8 @@
 #include "ops/vision.h"
 
 namespace oometer {
-namespace {
 
-/// [[height, width], ...]; LlavaNextConfig.__post_init__ has the default.
-std::vector<LlavaConfig::Resolution> read_pinpoints(ConfigReader& reader, std::int64_t tile) {
+std::vector<LlavaConfig::Resolution> read_grid_pinpoints(ConfigReader& reader, std::int64_t tile) {
   constexpr const char* kKey = "image_grid_pinpoints";
   if (!reader.has(kKey)) return {{336, 672}, {672, 336}, {672, 672}, {1008, 336}, {336, 1008}};
   std::vector<LlavaConfig::Resolution> pinpoints;
@@ -33,8 +31,6 @@ std::vector<LlavaConfig::Resolution> read_pinpoints(ConfigReader& reader, std::i
   if (pinpoints.empty()) pinpoints = {{tile, tile}};
   return pinpoints;
 }
-
-}  // namespace
 
 LlavaConfig::Anyres LlavaConfig::anyres(std::int64_t height, std::int64_t width) const {
   // select_best_resolution (image_processing_utils.py)
@@ -90,7 +86,7 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) {
   const std::int64_t tile = reader.has("vision_config")
                                 ? reader.object("vision_config").integer("image_size", 224, {1, 65'536})
                                 : 336;  // LlavaNextConfig.sub_configs_defaults
-  const std::vector<LlavaConfig::Resolution> pinpoints = read_pinpoints(reader, tile);
+  const std::vector<LlavaConfig::Resolution> pinpoints = read_grid_pinpoints(reader, tile);
   reader.ignore({"use_image_newline_parameter"});
   LlavaConfig c = read_llava_config(reader, Framework::transformers);
   c.of = &kLlavaNext;

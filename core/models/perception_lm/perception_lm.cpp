@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/kit/adaptive_avg_pool.h"
 #include "models/kit/grids.h"
 #include "models/kit/image_text.h"
 #include "nn/activation.h"
@@ -10,27 +11,10 @@
 #include "nn/block_stack.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
-#include "tensor/node.h"
 
 namespace oometer {
 
 namespace {
-
-/// F.adaptive_avg_pool2d, whose kernel takes images in the usual order alone.
-Tensor adaptive_avg_pool(const Tensor& x, std::int64_t side) {
-  Record record(Op::adaptive_avg_pool2d,
-                [](Backward& b) {
-                  Tensor grad_input =
-                      empty(b.context, Op::adaptive_avg_pool2d_backward, b.saved(0).sizes(), b.saved(0).dtype());
-                  { const Tensor grad_output = contiguous(b.grad()); }
-                  b.give(0, std::move(grad_input));
-                },
-                {&x});
-  record.save(x);
-  const NoGrad no_grad(x.context());
-  const Tensor input = contiguous(x);
-  return record.output(empty(x.context(), Op::adaptive_avg_pool2d, {x.size(0), x.size(1), side, side}, x.dtype()));
-}
 
 struct AttentionRope {
   AttentionRope(const Builder& builder, const PerceptionEncoderConfig& c, AttentionKind kind)
