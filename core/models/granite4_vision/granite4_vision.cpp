@@ -55,15 +55,17 @@ struct WindowQFormerDownsampler {
                            std::int64_t offset)
       : qformer(builder.child("qformer", c.qformer.names->model), c.qformer, options),
         norm(builder.child("norm", "LayerNorm"), c.vision.hidden_size),
-        query(builder.parameter("query", {1, c.query_side * c.query_side, c.vision.hidden_size})),
-        image_positions(builder.parameter("image_positions", {1, c.window_side * c.window_side, c.vision.hidden_size})),
-        out_linear(builder.child("out_linear", "Linear"), c.vision.hidden_size, c.text.hidden_size, true),
         dropout_rate(c.projector_dropout),
         image_side(c.image_side()),
         query_side(c.query_side),
         window_side(c.window_side),
         spatial_offset(offset),
-        module(builder.module) {}
+        module(builder.module) {
+    builder.children_are_through();
+    query = builder.parameter("query", {1, query_side * query_side, c.vision.hidden_size});
+    image_positions = builder.parameter("image_positions", {1, window_side * window_side, c.vision.hidden_size});
+    out_linear = Linear(builder.child("out_linear", "Linear"), c.vision.hidden_size, c.text.hidden_size, true);
+  }
 
   Tensor operator()(const Tensor& argument) const {
     ModuleCall call(argument.context(), module);
@@ -121,6 +123,7 @@ class Granite4Vision final : public LanguageModel {
           blocks = vision.encoder.layers.size();
         },
         vision_tower_);
+    model.children_are_through();
     {
       const Tensor random = empty(context, Op::empty, {config.text.hidden_size}, options.dtype);
       Builder newline = model;
@@ -175,8 +178,12 @@ class Granite4Vision final : public LanguageModel {
   ModelOutputs forward(const ModelInputs& inputs) override {
     TensorList deepstack_features;
     const Tensor hidden_states = model_forward(inputs, deepstack_features);
-    ModelOutputs outputs =
-        causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
+    const DecoderParts& parts = language_model_.parts;
+    ModelOutputs outputs;
+    if (inputs.labels && loss_function->wants_plain_head)
+      outputs = causal_lm_outputs(parts.fused_states(hidden_states), lm_head_, inputs, loss_function);
+    else
+      outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, parts.logits);
     for (const Tensor& features : deepstack_features) outputs.others.push_back(features);
     return outputs;
   }
