@@ -8,7 +8,7 @@ from typing import Any
 
 from step.spec import CANARIES, FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
-PAIRS = ("clip", "siglip", "siglip2")
+PAIRS = ("clip", "siglip", "siglip2", "clap")
 IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything", "resnet")
 IMAGES_ALONE += ("deit", "ijepa", "vit_msn")
 # [height, width] that the processors of detectors make of COCO's usual image, 480 x 640
@@ -306,6 +306,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out |= glmasr_audio(config.get("audio_config", {}), data, dtype)
     if kind in ("granite_speech", "granite_speech_plus") and data.get("audios_per_sample", 1):
         out |= granite_audio(config, data, dtype)
+    if kind == "clap":  # ClapFeatureExtractor repeats or cuts audio to 10 s
+        out["input_features"] = tensor([batch, 1, 1001, config.get("audio_config", {}).get("num_mel_bins", 64)], dtype)
     if kind in OMNI and data.get("audios_per_sample", 1):
         out |= omni_audio(config, data, dtype)
     if kind == "qwen3_asr" and data.get("audios_per_sample", 1):  # its extractor pads clips to half a second, spectrograms to whole chunks

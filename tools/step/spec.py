@@ -10,6 +10,7 @@ DTYPES |= {f"{half}_in_autocast": DTYPES[half] for half in ("bf16", "fp16")}
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "llava": "LlavaForConditionalGeneration",
+    "clap": "ClapModel",
     "clip": "CLIPModel",
     "clip_vision_model": "CLIPVisionModel",
     "llava_next": "LlavaNextForConditionalGeneration",

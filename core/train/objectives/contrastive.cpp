@@ -13,9 +13,9 @@ Tensor contrastive_loss(const Tensor& logits) {
 
 }  // namespace
 
-Tensor ImageTextContrastiveLoss::operator()(const Tensor& similarity, const Tensor&, const Tensor&) const {
+Tensor ImageTextContrastiveLoss::operator()(const Tensor& similarity, const Tensor& of_others, const Tensor&) const {
   const Tensor caption_loss = contrastive_loss(similarity);
-  const Tensor image_loss = contrastive_loss(transpose(similarity, 0, 1));
+  const Tensor image_loss = contrastive_loss(transpose(of_others ? of_others : similarity, 0, 1));
   const Tensor both = add(caption_loss, image_loss);
   return div_scalar(both);
 }
