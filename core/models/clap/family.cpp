@@ -162,8 +162,9 @@ ModelTraits traits(const FamilyConfig& config) {
            "ClapModel does not support gradient checkpointing (a ValueError): expected none");
   t.refuse(Feature::fsdp, "inconsistent",
            "FSDP refuses a scalar parameter, as ClapModel's logit_scale_a is; expected another strategy");
-  for (const Feature feature : {Feature::zero3, Feature::quantization})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::zero3, "inconsistent",
+           "DeepSpeed 0.19 fails at a scalar parameter such as ClapModel's logit_scale_a; expected another strategy");
+  t.refuse(Feature::quantization, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
