@@ -183,14 +183,10 @@ ModelTraits traits(const FamilyConfig& config) {
       std::max(t.default_sequence_length, c.tiles.anyres(c.vision.image_size, c.vision.image_size).tokens);
   t.oldest_transformers = {5, 23, 0};
   t.has_idle_parts = true;  // the tower's last norm
-  t.allow({Feature::quantization, Feature::packing, Feature::zero3});
-  if (c.vision.has_head)
-    t.refuse(Feature::zero3, "not-modelled",
-             "SigLIP's head on shards is not supported yet; expected another strategy, or a vision_config with "
-             "\"vision_use_head\": false, as the model needs no head");
+  t.allow({Feature::quantization, Feature::packing});
   t.refuse(Feature::flash_attention_2, "inconsistent", "the Q-Former has no flash attention: expected sdpa or eager");
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::pretrain,
-                                Feature::finetune, Feature::fsdp})
+                                Feature::finetune, Feature::zero3, Feature::fsdp})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
