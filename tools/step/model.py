@@ -12,7 +12,7 @@ from step.kernels import use_kernels
 from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, match_in_order, quantize_experts, use_flash_attn
 from step.spec import DTYPES, Spec
 
-METHODS = {"motion_centric_masking_ratio": "everest", "f_arch": "meft"}  # of papers, by a key of theirs: our own models of them
+METHODS = {"motion_centric_masking_ratio": "everest", "f_arch": "meft", "task_reduction_factor": "lst"}  # of papers, by a key of theirs: our own models of them
 
 
 def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractContextManager[Any] | None = None) -> Any:

@@ -1,11 +1,14 @@
 #include "models/family.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "config/reader.h"
 #include "models/kit/layerdrop.h"
 #include "models/sizes.h"
+#include "models/whisper/ladder.h"
 #include "models/whisper/reversible.h"
 
 namespace oometer {
@@ -89,6 +92,46 @@ void read_reversible(ConfigReader& reader, WhisperConfig& c) {
   reader.findings().assumptions.emplace_back(kMeftAssumption);
 }
 
+/// Beside which of so many layers the side network has one: all, where nothing says it.
+std::vector<std::int64_t> read_side_layers(ConfigReader& reader, const char* key, std::int64_t layers) {
+  if (reader.has(key)) return reader.integers(key, {0, layers - 1});
+  std::vector<std::int64_t> all(static_cast<std::size_t>(layers));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// Ladder Side Tuning's fields, as its authors' code has them in a config (ylsung/Ladder-Side-Tuning, run_seq2seq.py).
+void read_ladder(ConfigReader& reader, WhisperConfig& c) {
+  if (!reader.has("task_reduction_factor")) return;
+  WhisperConfig::Ladder& ladder = c.ladder;
+  ladder.task_reduction_factor = reader.integer("task_reduction_factor", 0);
+  if (!reader.ok()) return;
+  for (const std::int64_t heads : {c.num_attention_heads, c.decoder_attention_heads})
+    if (c.side_size() % heads != 0 || c.side_size() == 0)
+      return reader.fail_found("task_reduction_factor", "inconsistent",
+                               "expected a factor that leaves the side network a width that " + std::to_string(heads) +
+                                   " attention heads can share: d_model is " + std::to_string(c.hidden_size));
+  if (std::min(c.intermediate_size, c.decoder_ffn_dim) < ladder.task_reduction_factor)
+    return reader.fail_found("task_reduction_factor", "inconsistent",
+                             "expected at most encoder_ffn_dim and decoder_ffn_dim");
+  ladder.encoder_layers = read_side_layers(reader, "encoder_side_layers", c.num_hidden_layers);
+  ladder.decoder_layers = read_side_layers(reader, "decoder_side_layers", c.decoder_layers);
+  ladder.has_bias = reader.boolean("add_bias_sampling", true);
+  ladder.merges_last = reader.boolean("merge_last", false);
+  const std::string use_gate = reader.text("use_gate", "learnable");
+  ladder.is_gated = use_gate == "learnable";
+  if (use_gate != "learnable" && use_gate != "none")
+    reader.fail_found("use_gate", "not-modelled",
+                      "gates on a schedule are not supported yet: expected \"learnable\" or \"none\"");
+  for (const char* key : {"add_residual_after", "side_downsample_pool", "lambda_distill"})
+    reader.refuse(key, "not supported yet with a side network (task_reduction_factor)");
+  if (c.f_arch != WhisperConfig::Reversible::none)
+    reader.fail("f_arch", "inconsistent",
+                "layers are reversible (f_arch) or have a side network (task_reduction_factor), not both");
+  reader.ignore({"gate_T", "gate_alpha", "load_side_pretrained_weights", "create_side_lm"});
+  reader.findings().assumptions.emplace_back(kLadderAssumption);
+}
+
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   WhisperConfig c = read_whisper_config(reader);
   if (&of == &kClasses[1]) {
@@ -102,6 +145,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
     return c;
   }
   read_reversible(reader, c);
+  read_ladder(reader, c);
   return c;
 }
 
@@ -131,6 +175,16 @@ ModelTraits traits(const FamilyConfig& config) {
     for (const Feature feature : {Feature::adapters, Feature::checkpointing, Feature::quantization, Feature::deepspeed,
                                   Feature::zero3, Feature::fsdp, Feature::inference})
       t.refuse(feature, "not-modelled", "this is not supported yet with reversible layers (f_arch)");
+  if (!c.ladder.task_reduction_factor) return t;
+  const auto is_beside_all = [](const std::vector<std::int64_t>& layers, std::int64_t all) {
+    return static_cast<std::int64_t>(layers.size()) == all;
+  };
+  // Gates of layers that have no side layer, and the last norm of a decoder whose states nobody takes.
+  t.has_idle_parts = !c.ladder.merges_last || !is_beside_all(c.ladder.encoder_layers, c.num_hidden_layers) ||
+                     !is_beside_all(c.ladder.decoder_layers, c.decoder_layers);
+  for (const Feature feature : {Feature::adapters, Feature::checkpointing, Feature::quantization, Feature::deepspeed,
+                                Feature::zero3, Feature::fsdp, Feature::inference})
+    t.refuse(feature, "not-modelled", "this is not supported yet with a side network (task_reduction_factor)");
   return t;
 }
 

@@ -7,6 +7,7 @@
 #include "models/kit/shift_tokens.h"
 #include "models/kit/text_attention.h"
 #include "models/masking.h"
+#include "models/whisper/ladder.h"
 #include "models/whisper/reversible.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
@@ -20,6 +21,17 @@ namespace {
 /// here; who trains adapters calls it.
 void require_grad_for_adapters(const CheckpointingConfig& checkpointing, Tensor& embeddings, ModuleId module) {
   if (checkpointing.input_require_grads) require_input_grad(checkpointing, embeddings, module);
+}
+
+/// The loop over the layers, each followed by the side network's.
+void run_beside(const SideNetwork& side, const std::vector<WhisperLayer>& layers, Tensor& hidden_states,
+                const Tensor& mask, const Tensor& encoder_states, const Tensor& encoder_side_states, Tensor& states) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (i == 0) side.begin(hidden_states, states);
+    Tensor output = layers[i](hidden_states, mask, encoder_states);
+    side.step(i, output, mask, encoder_side_states, states);
+    hidden_states = std::move(output);
+  }
 }
 
 }  // namespace
@@ -166,13 +178,15 @@ WhisperEncoder::WhisperEncoder(const Builder& builder, const WhisperConfig& c, c
     blocks.add_block(builder);
   }
   layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
+  if (c.ladder.task_reduction_factor)
+    side = std::make_shared<SideNetwork>(builder.child("side", "Side"), c, options, false);
 }
 
 Tensor WhisperEncoder::operator()(const Tensor& input_features, const Tensor& attention_mask) const {
   return (*this)(input_features, [&attention_mask](const Tensor&) { return attention_mask; });
 }
 
-Tensor WhisperEncoder::operator()(const Tensor& argument, const MakeMask& make_mask) const {
+Tensor WhisperEncoder::operator()(const Tensor& argument, const MakeMask& make_mask, Tensor* side_states) const {
   using Positions = WhisperClassNames::Positions;
   Context& context = argument.context();
   ModuleCall call(context, module);
@@ -208,6 +222,8 @@ Tensor WhisperEncoder::operator()(const Tensor& argument, const MakeMask& make_m
   };
   if (reversible != WhisperConfig::Reversible::none)
     hidden_states = run_reversible(layers, reversible, std::move(hidden_states), attention_mask, {});
+  else if (side)
+    run_beside(*side, layers, hidden_states, attention_mask, {}, {}, *side_states);
   else
     hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
   if (pool != 1) {  // nn.AvgPool1d(pool, stride=pool), an avg_pool2d of one row
@@ -243,9 +259,12 @@ struct WhisperDecoder {
       blocks.add_block(builder);
     }
     layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
+    if (c.ladder.task_reduction_factor)
+      side = std::make_shared<SideNetwork>(builder.child("side", "Side"), c, options, true);
   }
 
-  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states) const {
+  /// `side_states`: the encoder's in, the decoder's out.
+  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, Tensor* side_states) const {
     Context& context = input_ids.context();
     ModuleCall call(context, module);
     const std::int64_t batch = input_ids.size(0), length = input_ids.size(1);
@@ -274,7 +293,10 @@ struct WhisperDecoder {
     };
     if (reversible != WhisperConfig::Reversible::none)
       hidden_states = run_reversible(layers, reversible, std::move(hidden_states), causal_mask, encoder_hidden_states);
-    else
+    else if (side) {
+      const Tensor encoder_side_states = std::move(*side_states);
+      run_beside(*side, layers, hidden_states, causal_mask, encoder_hidden_states, encoder_side_states, *side_states);
+    } else
       hidden_states =
           blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
     hidden_states = layer_norm(hidden_states);
@@ -286,6 +308,7 @@ struct WhisperDecoder {
   std::vector<WhisperLayer> layers;
   BlockStack blocks;
   LayerNorm layer_norm;
+  std::shared_ptr<const SideNetwork> side;
   double hidden_dropout = 0;
   MaskedBy masked = MaskedBy::sdpa;
   CheckpointingConfig checkpointing;
@@ -310,6 +333,10 @@ class WhisperForConditionalGeneration : public EncoderModel {
     decoder_.blocks.first_block = encoder_.layers.size();
     proj_out_ = Linear(root_.child("proj_out", "Linear"), c.hidden_size, c.vocab_size, false);
     if (c.tie_word_embeddings) tie_weight(proj_out_.weight, proj_out_.module, decoder_.embed_tokens.weight);
+    if (!c.ladder.task_reduction_factor) return;
+    side_final_upsample_ =
+        Linear(root_.child("side_final_upsample", "Linear"), c.side_size(), c.hidden_size, c.ladder.has_bias);
+    if (c.ladder.merges_last) gate_ = LadderGate(root_, "side_gate_params_merge_last");
   }
 
   ModelInputs make_inputs(bool with_labels) override {
@@ -330,11 +357,12 @@ class WhisperForConditionalGeneration : public EncoderModel {
                 "found \"reentrant\", which is not supported yet with decoders that see an encoder's states; expected "
                 "\"non-reentrant\""};
     const Tensor decoder_input_ids = inputs.labels ? shift_tokens_right(inputs.labels) : inputs.input_ids;
+    if (decoder_.side) return forward_beside(inputs, decoder_input_ids);
     Tensor encoder_states, decoder_states;
     {
       ModuleCall call(context_, model_);
       encoder_states = encoder_(inputs.input_features);
-      decoder_states = call.result(decoder_(decoder_input_ids, encoder_states));
+      decoder_states = call.result(decoder_(decoder_input_ids, encoder_states, nullptr));
     }
     ModelOutputs outputs = outputs_of(proj_out_(decoder_states), inputs);
     outputs.others.push_back(std::move(encoder_states));
@@ -342,13 +370,37 @@ class WhisperForConditionalGeneration : public EncoderModel {
   }
 
  private:
+  Tensor shift_tokens_right(const Tensor& labels) const {
+    const Shape tokens = labels.sizes();
+    Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
+    { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
+    const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
+    return shifted_input_ids;
+  }
+
+  ModelOutputs forward_beside(const ModelInputs& inputs, const Tensor& decoder_input_ids) {
+    Tensor states, sequence_output;
+    const Tensor encoder_states = encoder_(
+        inputs.input_features, [](const Tensor&) { return Tensor(); }, &states);
+    states = encoder_.side->final_layer_norm(states);
+    const Tensor decoder_states = decoder_(decoder_input_ids, encoder_states, &states);
+    sequence_output = decoder_.side->final_layer_norm(states);
+    states.reset();
+    sequence_output = side_final_upsample_(sequence_output);
+    if (gate_.parameter) sequence_output = gate_(sequence_output, [&] { return decoder_states; });
+    ModelOutputs outputs = outputs_of(proj_out_(sequence_output), inputs);
+    outputs.others.push_back(encoder_states);
+    return outputs;
+  }
+
   Shape features_;
   DType dtype_;
   bool is_reentrant_;
   ModuleId model_ = 0;
   WhisperEncoder encoder_;
   WhisperDecoder decoder_;
-  Linear proj_out_;
+  Linear proj_out_, side_final_upsample_;
+  LadderGate gate_;  ///< side_gate_params_merge_last
 };
 
 class WhisperForAudioClassification : public EncoderModel {

@@ -37,9 +37,19 @@ struct WhisperConfig : EncoderConfig {
   enum class Reversible : std::uint8_t { none, layer, adapter };
   Reversible f_arch = Reversible::none;
   std::int64_t adapter_bottleneck_dim = 0;
+  /// Ladder Side Tuning (ladder.h), by the names of its authors' code.
+  struct Ladder {
+    std::int64_t task_reduction_factor = 0;                    ///< the backbone's widths in the side network's; 0: none
+    std::vector<std::int64_t> encoder_layers, decoder_layers;  ///< beside which of the backbone's layers it has some
+    bool has_bias = true, is_gated = true, merges_last = false;
+
+    bool operator==(const Ladder&) const = default;
+  };
+  Ladder ladder;
   std::int64_t classifier_proj_size = 256;  ///< of WhisperForAudioClassification
 
   std::int64_t frames() const { return 2 * max_source_positions; }
+  std::int64_t side_size() const { return hidden_size / ladder.task_reduction_factor; }
   double window_seconds() const { return static_cast<double>(frames()) / 100; }
   bool operator==(const WhisperConfig&) const = default;
 };
@@ -99,6 +109,8 @@ struct SpectrogramConv {
   ModuleId module = 0;
 };
 
+struct SideNetwork;
+
 /// Convolutions, fixed positions and layers.
 struct WhisperEncoder {
   WhisperEncoder() = default;
@@ -109,13 +121,15 @@ struct WhisperEncoder {
   Tensor operator()(const Tensor& input_features, const Tensor& attention_mask = {}) const;
   /// Where the encoder itself makes the mask, of its first layer's states.
   using MakeMask = std::function<Tensor(const Tensor& hidden_states)>;
-  Tensor operator()(const Tensor& input_features, const MakeMask& make_mask) const;
+  /// `side_states`: what `side` has at the end.
+  Tensor operator()(const Tensor& input_features, const MakeMask& make_mask, Tensor* side_states = nullptr) const;
 
   SpectrogramConv conv1, conv2;
   Embedding embed_positions;
   std::vector<WhisperLayer> layers;
   BlockStack blocks;
   LayerNorm layer_norm;
+  std::shared_ptr<const SideNetwork> side;  ///< null: none
   double hidden_dropout = 0;
   WhisperClassNames::Positions positions = WhisperClassNames::Positions::looked_up;
   std::int64_t pool = 1;
