@@ -289,6 +289,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["input_features"] = tensor([batch, config.get("num_mel_bins", 80), frames], dtype)
         out["labels"] = tensor([batch] if model["class"].endswith("ForAudioClassification") else [batch, sequence])
         return out
+    if kind == "reversible_resnet":
+        frames = round(100 * data.get("audio_seconds", 2))
+        return {"input_features": tensor([batch, frames, config.get("feat_dim", 80)], dtype), "labels": tensor([batch])}
     if kind == "voxtral" and data.get("audios_per_sample", 1):
         audio = config.get("audio_config", {})
         frames = 2 * audio.get("max_source_positions", 1500)

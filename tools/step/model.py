@@ -12,7 +12,7 @@ from step.kernels import use_kernels
 from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, match_in_order, quantize_experts, use_flash_attn
 from step.spec import DTYPES, Spec
 
-METHODS = {"motion_centric_masking_ratio": "everest", "f_arch": "meft", "task_reduction_factor": "lst"}  # of papers, by a key of theirs: our own models of them
+METHODS = {"motion_centric_masking_ratio": "everest", "f_arch": "meft", "task_reduction_factor": "lst", "m_channels": "revnet"}  # of papers, by a key of theirs: our own models of them
 
 
 def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractContextManager[Any] | None = None) -> Any:
@@ -29,7 +29,7 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     train, described = spec["train"], spec["model"]
     ours = [module for key, module in METHODS.items() if described["config"].get(key) is not None]
     cls = getattr(importlib.import_module(ours[0]) if ours else transformers, described["class"])
-    config_class = getattr(transformers, described.get("config_class") or cls.config_class.__name__)
+    config_class = getattr(transformers, described["config_class"]) if "config_class" in described else cls.config_class
     config = config_class(**json.loads(json.dumps(described["config"])))
     if "objects" in spec.get("inputs", {}).get("labels", {}):
         match_in_order()
