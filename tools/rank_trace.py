@@ -133,23 +133,27 @@ def wrap_deepspeed(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callabl
     import deepspeed
 
     config = resolved(spec["parallel"]["ds_config"], spec["parallel"]["world"], spec, model)
+    adam_without_kernel()
     if "optimizer" in config:  # DeepSpeed makes it, of all that trains in one group
-        fused_adam_without_kernel()
         config.pop("zero_allow_untested_optimizer")
         own = {"model_parameters": [p for p in model.parameters() if p.requires_grad]}
+    elif config["zero_optimization"].get("offload_optimizer") and config.get("zero_force_ds_cpu_optimizer", True):  # accelerate replaces AdamW
+        own = {"optimizer": deepspeed.ops.adam.DeepSpeedCPUAdam(groups_of(model, spec["parallel"].get("param_groups", 2), 0.0))}
     else:
         own = {"optimizer": optimizer(model)}
     engine, *_ = deepspeed.initialize(model=model, config=config, **own)
     return engine, engine.backward, engine.step
 
 
-def fused_adam_without_kernel() -> None:
-    """FusedAdam's kernel would be compiled here; it takes its lists as arguments and allocates nothing."""
+def adam_without_kernel() -> None:
+    """Kernels of FusedAdam and DeepSpeedCPUAdam would be compiled here; they take what they need as arguments and allocate nothing."""
     from types import SimpleNamespace
 
-    from deepspeed.ops.op_builder import FusedAdamBuilder
+    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
 
     FusedAdamBuilder.load = lambda self, verbose=True: SimpleNamespace(multi_tensor_adam=lambda *_: None)
+    nothing = dict.fromkeys(("create_adam", "adam_update", "destroy_adam"), lambda *_: None)
+    CPUAdamBuilder.load = lambda self, verbose=True: SimpleNamespace(**nothing)
 
 
 def wrap_torch(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:

@@ -38,14 +38,16 @@ struct DeepSpeedConfig {
   bool gather_16bit_weights_on_model_save = false;
   OffloadDevice offload_optimizer = OffloadDevice::none;
   OffloadDevice offload_param = OffloadDevice::none;
-  bool pins_optimizer = false;     ///< offload_optimizer.pin_memory
-  bool pins_param = false;         ///< offload_param.pin_memory
+  bool pins_optimizer = false;  ///< offload_optimizer.pin_memory
+  double offload_ratio = 1.0;   ///< offload_optimizer.ratio: of the sub-groups, the others' optimizer is on the device
+  bool pins_param = false;      ///< offload_param.pin_memory
   double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped
   bool casts_weights = true;       ///< bf16 or fp16 is enabled, or the weights are float32; else they stay as they are
   // What transformers makes of "auto" when it prepares the model that is trained.
   bool prefetch_bucket_is_auto = false;
   bool param_persistence_is_auto = false;
 
+  bool splits_optimizer() const { return offloads_optimizer() && offload_ratio != 1.0; }
   bool offloads_optimizer() const { return offload_optimizer != OffloadDevice::none; }
   /// As trl's prepare_deepspeed gives it to deepspeed.initialize: "auto" is DeepSpeed's own default still
   /// (DeepSpeedConfigModel leaves such a key out), no optimizer is there to be offloaded.

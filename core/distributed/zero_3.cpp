@@ -31,7 +31,13 @@ DeepSpeedZeroOptimizerStage3::~DeepSpeedZeroOptimizerStage3() { context_.forget(
 void DeepSpeedZeroOptimizerStage3::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, model_.root);
-  optimizer_ = make_optimizer(context_, training_.optimizer);
+  OptimizerConfig own = training_.optimizer;
+  if (config_.splits_optimizer()) {  // backup_optimizer
+    own = {};
+    own.name = OptimizerName::adamw;
+    own.implementation = OptimizerImplementation::foreach_;
+  }
+  optimizer_ = make_optimizer(context_, own);
   // _convert_to_zero_parameters: adapters, which zero.Init has not seen.
   for (const Parameter& parameter : model_.parameters) {
     if (!context_.record(parameter.tensor)) continue;  // it has been cut
@@ -47,6 +53,10 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
   coordinator_->mark_persistent(model_.parameters);
   refuse_what_deepspeed_refuses();
   if (!offloads_optimizer()) inf_or_nan_tracker_ = empty(context_, Op::zeros, {1}, DType::boolean);
+  if (config_.splits_optimizer()) {
+    const Tensor random = empty(context_, Op::empty, {1}, DType::float32);
+    backup_parameter_ = to(random, dtype_);
+  }
   make_groups();
   defragment();
   make_masters();
@@ -62,22 +72,16 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
       }
     optimizer_->zero_grad();
   }
+  for (std::size_t i = 0; i < groups_on_device(); ++i) {  // initialize_optimizer_states: they stay
+    groups_[i].master->grad = empty(context_, Op::to_copy, {groups_[i].numel}, DType::float32);
+    share(groups_[i].master->grad, groups_[i], Role::gradient);
+  }
   if (config_.contiguous_gradients)
     bucket_ = empty(context_, Op::bucket, {config_.reduce_bucket_size}, dtype_, Role::gradient);
   std::int64_t total = 0;
   for (const Group& group : groups_) total += group.numel;
   if (offloads_optimizer()) {
-    // grad_partitions_flat_buffer; of each group the masters, their gradients and what the optimizer keeps of them.
-    const bool pinned = config_.pins_optimizer;
-    for (const Group& group : groups_) host_.keep(HostPart::gradients, checked_product(group.numel, 4), pinned);
-    host_.keep(HostPart::gradients, checked_product(total, element_size(dtype_)), pinned);
-    host_.keep(HostPart::master_weights, checked_product(total, 4));
-    // On their way to weights on the device they are cast on the host, a group at a time (Copy.cu, 2.15: copy_impl).
-    std::int64_t largest = 0;
-    for (const Group& group : groups_) largest = std::max(largest, group.numel);
-    if (config_.offload_param == OffloadDevice::none)
-      host_.keep(HostPart::weight_copies, checked_product(largest, element_size(dtype_)));
-    host_.keep(HostPart::optimizer_states, checked_product(total, 4 * states_per_parameter(training_.optimizer)));
+    keep_on_host();
   } else {
     gradients_ = empty(context_, Op::zeros, {total}, dtype_, Role::gradient);
     for (const Group& group : groups_) share(gradients_, group, Role::gradient);
@@ -93,6 +97,34 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
       if (const ModuleId leaf = coordinator_->leaf_of(index); leaf != kNever) of_leaves_[leaf].push_back(index);
   if (!of_leaves_.empty()) coordinator_->leaf_is_through = [this](ModuleId leaf) { reduce_leaf(leaf); };
   context_.listen(model_.root, *this);
+}
+
+std::size_t DeepSpeedZeroOptimizerStage3::groups_on_device() const {
+  if (!config_.splits_optimizer()) return 0;
+  return static_cast<std::size_t>((1 - config_.offload_ratio) * static_cast<double>(groups_.size()));
+}
+
+/// grad_partitions_flat_buffer; of each group that is there the masters, their gradients and what the optimizer keeps
+/// of them.
+void DeepSpeedZeroOptimizerStage3::keep_on_host() {
+  const bool pinned = config_.pins_optimizer;
+  std::int64_t total = 0, offloaded = 0, largest = 0;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const std::int64_t numel = groups_[i].numel;
+    total += numel;
+    const bool leaves = i < groups_on_device();  // it is made on the host, too
+    if (!leaves || pinned) host_.keep(HostPart::gradients, checked_product(numel, 4), pinned);
+    if (leaves && pinned) host_.release_pinned(HostPart::gradients, checked_product(numel, 4));
+    if (leaves) continue;
+    offloaded += numel;
+    largest = std::max(largest, numel);
+  }
+  host_.keep(HostPart::gradients, checked_product(total, element_size(dtype_)), pinned);
+  host_.keep(HostPart::master_weights, checked_product(offloaded, 4));
+  // On their way to weights on the device they are cast on the host, a group at a time (Copy.cu, 2.15: copy_impl).
+  if (config_.offload_param == OffloadDevice::none)
+    host_.keep(HostPart::weight_copies, checked_product(largest, element_size(dtype_)));
+  host_.keep(HostPart::optimizer_states, checked_product(offloaded, 4 * states_per_parameter(training_.optimizer)));
 }
 
 /// The last ranks' parts can be padding alone. It has no norm and no copy where the optimizer is in host memory, and is
@@ -204,8 +236,9 @@ void DeepSpeedZeroOptimizerStage3::defragment() {
 /// _create_fp32_partitions
 void DeepSpeedZeroOptimizerStage3::make_masters() {
   Tensor converted;  // bound until the next one's is there; float32 adapters' flat itself
-  if (offloads_optimizer()) return;
-  for (Group& group : groups_) {
+  const std::size_t count = offloads_optimizer() ? groups_on_device() : groups_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Group& group = groups_[i];
     if (!flat_) {  // from host memory
       converted = empty(context_, Op::to_copy, {group.numel}, DType::float32);
       group.master = clone(converted);
@@ -484,6 +517,10 @@ void DeepSpeedZeroOptimizerStage3::step() {
   if (offloads_optimizer()) {
     if (dtype_ == DType::float16) const Tensor overflow = empty(context_, Op::to_copy, {1}, DType::uint8);
     for (const Group& group : groups_) offloaded_group_norm(group);
+    for (std::size_t i = 0; i < groups_on_device(); ++i) {
+      backup_parameter_.reset();
+      optimizer_->step_group(i);
+    }
     offloaded_norms_.clear();
     coordinator_->gather_persistent();
     return;

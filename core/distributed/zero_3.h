@@ -64,6 +64,9 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void step_group(std::size_t index, const Tensor& norm);
   /// A flat buffer of the group's partitions, shared out among their modules.
   void share(const Tensor& buffer, const Group& group, Role role);
+  /// Sub-groups whose optimizer is on the device, the first ones (subgroup_to_device).
+  std::size_t groups_on_device() const;
+  void keep_on_host();
 
   std::int64_t rank_;
   DType trained_dtype_ = DType::bfloat16;  ///< of what trains: float32 where adapters are
@@ -72,6 +75,7 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   std::vector<Group> groups_;
   Tensor inf_or_nan_tracker_, flat_;  ///< lp_param_buffer
   Tensor gradients_;                  ///< grad_partitions_flat_buffer
+  Tensor backup_parameter_;           ///< what backup_optimizer is made with, until it steps
 
   Tensor bucket_;  ///< the IPG bucket
   std::int64_t bucket_elements_ = 0;

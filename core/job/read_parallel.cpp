@@ -37,9 +37,9 @@ bool match_enabled(ConfigReader& ds, const char* block, bool expected, bool is_t
   return enabled;
 }
 
-/// `offload_optimizer` or `offload_param`.
-OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t stage, const Runtime& runtime,
-                           bool& pins) {
+/// `offload_optimizer` or `offload_param`, which has no `ratio`.
+OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t stage, const Runtime& runtime, bool& pins,
+                           double* ratio = nullptr) {
   ConfigReader reader = zero.object(key);
   const OffloadDevice device =
       reader.choice("device", OffloadDevice::none,
@@ -50,8 +50,16 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
     refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only; expected \"none\", or stage 3");
   else if (runtime.deepspeed < Version{0, 16, 0})
     refuse("not-modelled", "offload is supported with DeepSpeed 0.16 and later; expected \"none\"");
-  if (reader.number("ratio", 1.0, 0.0, 1.0) != 1.0)
-    reader.fail_found("ratio", "not-modelled", "Offload++ is not supported yet; expected 1.0");
+  if (ratio) {
+    *ratio = reader.number("ratio", 1.0, 0.0, 1.0);
+    const auto refuse_ratio = [&](const char* code, const char* expected) {
+      if (*ratio != 1.0) reader.fail_found("ratio", code, expected);
+    };
+    if (stage != 3)
+      refuse_ratio("inconsistent", "DeepSpeed offloads a part of the optimizer at stage 3 only; expected 1.0");
+    if (device == OffloadDevice::nvme)
+      refuse_ratio("not-modelled", "a part is not supported yet with device \"nvme\"; expected 1.0");
+  }
   if (reader.boolean("super_offload", false))
     reader.fail_found("super_offload", "not-modelled", "not supported yet; expected false");
   pins = reader.boolean("pin_memory", false);
@@ -63,6 +71,18 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
   reader.findings().unmodelled.push_back(
       {reader.pointer_to("device") + ": offload to NVMe is answered as offload to host memory", Effect::either});
   return OffloadDevice::cpu;
+}
+
+/// A part of the optimizer in host memory: DeepSpeedZeroOptimizer_Stage3 then wants DeepSpeed's own Adam there, which
+/// accelerate puts in the place of torch's unless the config says not to.
+[[gnu::noinline]] void check_split_optimizer(ConfigReader& ds, ConfigReader& zero, const OptimizerConfig& optimizer) {
+  const bool is_adam = optimizer.name == OptimizerName::adamw || optimizer.name == OptimizerName::adam;
+  const bool is_replaced = ds.has("optimizer") || ds.boolean("zero_force_ds_cpu_optimizer", true);
+  if (!is_adam || !is_replaced || optimizer.args.amsgrad)
+    zero.object("offload_optimizer")
+        .fail_found("ratio", "inconsistent",
+                    "DeepSpeed stops with \"Hybrid Optimizer Only Supports DeepSpeedCPUAdam\"; expected 1.0, or adamw "
+                    "without amsgrad and no \"zero_force_ds_cpu_optimizer\": false");
 }
 
 void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
@@ -193,7 +213,9 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   config.contiguous_gradients = zero.boolean("contiguous_gradients", true);
   config.reduce_scatter = zero.boolean("reduce_scatter", true);
   config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
-  config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime, config.pins_optimizer);
+  config.offload_optimizer =
+      read_offload(zero, "offload_optimizer", config.zero_stage, runtime, config.pins_optimizer, &config.offload_ratio);
+  if (config.splits_optimizer()) check_split_optimizer(ds, zero, training.optimizer);
   config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime, config.pins_param);
   for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"})
     zero.refuse(key, kNotYet);
