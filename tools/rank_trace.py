@@ -32,7 +32,7 @@ from step.ghost import enter_ghost, quiet_torch
 from step.job import spec_of
 from step.model import build_model
 from step.spec import DTYPES, Spec
-from step.training import attention_choice, autocast, loss_of, saving
+from step.training import attention_choice, autocast, averaged_model, loss_of, saving
 
 H100 = 80 * 2**30 - 700 * 2**20  # what DeepSpeed is told when it asks how much the device has
 NO_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)", re.IGNORECASE)
@@ -161,6 +161,7 @@ def wrap_torch(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[A
 
     wrapped = {"ddp": wrap_ddp, "fsdp1": wrap_fsdp1, "fsdp2": wrap_fsdp2}[spec["parallel"]["strategy"]](spec, model)
     stepped, clip = optimizer(wrapped), spec["train"].get("clip_grad")
+    averaged = averaged_model(spec, model)
 
     def take_step() -> None:
         if clip and spec["parallel"]["strategy"] == "fsdp1":  # as accelerate does
@@ -168,6 +169,8 @@ def wrap_torch(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[A
         elif clip:
             torch.nn.utils.clip_grad_norm_([p for p in wrapped.parameters() if p.requires_grad], clip)
         stepped.step()
+        if averaged:
+            averaged.update_parameters(model)
         stepped.zero_grad(set_to_none=True)
 
     return wrapped, lambda loss: loss.backward(), take_step

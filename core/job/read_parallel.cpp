@@ -361,9 +361,9 @@ bool has_rare_keys(const TrainingConfig& training) {
   if (training.quantization && deepspeed)
     reader.fail_found("strategy", "not-modelled",
                       "quantized weights under it are not supported yet; expected none, ddp, fsdp1 or fsdp2");
-  if (training.ema)
+  if (training.ema && config.strategy != Strategy::ddp)
     reader.fail_found("strategy", "not-modelled",
-                      "training.ema on several GPUs is not supported yet; expected none, or no ema");
+                      "training.ema under it is not supported yet; expected none or ddp, or no ema");
   if (training.cut_cross_entropy && fsdp &&
       !(config.strategy == Strategy::fsdp2 && config.fsdp.is_prepared_by(FsdpConfig::Preparer::axolotl)))
     reader.fail_found(
