@@ -1,6 +1,7 @@
 #include "ops/masks.h"
 
 #include "ops/cub.h"
+#include "ops/images.h"
 #include "ops/vision.h"
 #include "tensor/kernel.h"
 #include "tensor/node.h"
@@ -76,20 +77,24 @@ Tensor abs(const Tensor& x) {
 }
 
 // PadNd.cpp, constant_pad_nd: nothing to pad is a clone, fewer elements (its backward) the clone of a view.
-Tensor pad(const Tensor& x, int dim, std::int64_t more) {
+Tensor pad_to(const Tensor& x, const Shape& sizes) {
   constexpr Op op = Op::constant_pad_nd;
   Record record(op,
                 [](Backward& b) {
-                  const Shape &sizes = b.node.sizes, &padded = b.grad().sizes();
-                  const Tensor view = sizes == padded ? b.grad() : make_view(b.grad(), sizes, b.grad().strides());
+                  const Shape &own = b.node.sizes, &padded = b.grad().sizes();
+                  const Tensor view = own == padded ? b.grad() : make_view(b.grad(), own, b.grad().strides());
                   b.give(0, empty_like(Op::constant_pad_nd, view));
                 },
                 {&x});
   if (record) record->sizes = x.sizes();
-  if (more == 0) return record.output(empty_like(op, x));
+  if (sizes == x.sizes()) return record.output(empty_like(op, x));
+  return record.output(in_order_of(x, op, sizes, x.ndim() == 4 && is_channels_last(x)));
+}
+
+Tensor pad(const Tensor& x, int dim, std::int64_t more) {
   Shape sizes = x.sizes();
   sizes[dim] += more;
-  return record.output(in_order_of(x, op, sizes, x.ndim() == 4 && is_channels_last(x)));
+  return pad_to(x, sizes);
 }
 
 Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask) {

@@ -4,6 +4,7 @@
 
 #include "ops/accumulate.h"
 #include "ops/cub.h"
+#include "ops/images.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "tensor/kernel.h"
@@ -209,6 +210,26 @@ Tensor mean_of_images(const Tensor& x) {
   if (x.ndim() != 4 || x.is_contiguous() || x.strides()[1] != 1 || !x.is_non_overlapping_and_dense()) return result;
   const std::int64_t channels = x.size(1);
   return as_strided(result, result.sizes(), {channels, 1, channels, channels});
+}
+
+// AdaptiveAveragePooling.cu: the result and the gradient lie in memory as the images do.
+Tensor adaptive_avg_pool(const Tensor& x, std::int64_t side) {
+  if (side == 1) return mean_of_images(x);
+  const bool channels_last = !x.is_contiguous() && is_channels_last(x);
+  Record record(Op::adaptive_avg_pool2d,
+                [](Backward& b) {
+                  const Tensor& saved = b.saved(0);
+                  const bool is_last = b.node.integers[0] != 0;
+                  Tensor grad_input = in_order_of(saved, Op::adaptive_avg_pool2d_backward, saved.sizes(), is_last);
+                  { const Tensor grad_output = ordered(b.grad(), Op::adaptive_avg_pool2d_backward, is_last); }
+                  b.give(0, std::move(grad_input));
+                },
+                {&x});
+  if (record) record->integers[0] = channels_last;
+  record.save(x);
+  const NoGrad no_grad(x.context());
+  const Tensor input = ordered(x, Op::adaptive_avg_pool2d, channels_last);
+  return record.output(in_order_of(x, Op::adaptive_avg_pool2d, {x.size(0), x.size(1), side, side}, channels_last));
 }
 
 Tensor max_pool(const Tensor& x, const Shape& sizes) {

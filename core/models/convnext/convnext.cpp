@@ -1,5 +1,6 @@
 #include "models/convnext/convnext.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -122,6 +123,51 @@ struct ConvNextStage {
   ModuleId module;
 };
 
+/// ConvNextEmbeddings and ConvNextEncoder.
+struct ConvNextBody {
+  ConvNextBody(const Builder& model, const ConvNextConfig& c) {
+    const Builder embeddings = model.child("embeddings", c.classes->embeddings);
+    embeddings_module = embeddings.module;
+    patch_embeddings = AnyConv2d(embeddings.child("patch_embeddings", "Conv2d"), c.num_channels, c.hidden_sizes[0],
+                                 {.kernel = c.patch_size, .stride = c.patch_size});
+    embeddings_norm = LayerNorm(embeddings.child("layernorm", c.classes->layer_norm), c.hidden_sizes[0]);
+    const Builder its = model.child("encoder", c.classes->encoder);
+    encoder = its.module;
+    stages.reserve(c.depths.size());
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < c.depths.size(); ++i) {
+      stages.emplace_back(its.child("stages", c.classes->stage, static_cast<std::int32_t>(i)), c, i, before);
+      before += c.depths[i];
+    }
+  }
+
+  // ConvNextEmbeddings.forward
+  Tensor embeddings_of(const Tensor& argument) const {
+    ModuleCall call(argument.context(), embeddings_module);
+    const Tensor pixel_values = call.argument(argument);
+    check_pixels(pixel_values, patch_embeddings.weight);
+    const Tensor embeddings = patch_embeddings(pixel_values);
+    return call.result(norm_channels(embeddings_norm, embeddings));
+  }
+
+  // ConvNextEncoder.forward; `all`: what output_hidden_states asks for, or null.
+  Tensor encode(const Tensor& argument, TensorList* all) const {
+    ModuleCall call(argument.context(), encoder);
+    Tensor hidden_states = call.argument(argument);
+    if (all) all->push_back(hidden_states);
+    for (const ConvNextStage& stage : stages) {
+      hidden_states = stage(hidden_states);
+      if (all) all->push_back(hidden_states);
+    }
+    return call.result(hidden_states);
+  }
+
+  AnyConv2d patch_embeddings;
+  LayerNorm embeddings_norm;
+  std::vector<ConvNextStage> stages;
+  ModuleId embeddings_module = 0, encoder = 0;
+};
+
 class ConvNext : public PooledImageModel {
  public:
   ConvNext(Context& context, const ConvNextConfig& c, const DataConfig& data, const ModelOptions& options)
@@ -129,19 +175,7 @@ class ConvNext : public PooledImageModel {
     accepts_loss_kwargs = !c.classifies;
     const Builder model = c.classifies ? root_.child(c.classes->base, c.classes->model) : root_;
     model_ = model.module;
-    const Builder embeddings = model.child("embeddings", c.classes->embeddings);
-    embeddings_module_ = embeddings.module;
-    patch_embeddings_ = AnyConv2d(embeddings.child("patch_embeddings", "Conv2d"), c.num_channels, c.hidden_sizes[0],
-                                  {.kernel = c.patch_size, .stride = c.patch_size});
-    embeddings_norm_ = LayerNorm(embeddings.child("layernorm", c.classes->layer_norm), c.hidden_sizes[0]);
-    const Builder encoder = model.child("encoder", c.classes->encoder);
-    encoder_ = encoder.module;
-    stages_.reserve(c.depths.size());
-    std::int64_t before = 0;
-    for (std::size_t i = 0; i < c.depths.size(); ++i) {
-      stages_.emplace_back(encoder.child("stages", c.classes->stage, static_cast<std::int32_t>(i)), c, i, before);
-      before += c.depths[i];
-    }
+    body_.emplace(model, c);
     layernorm_ = LayerNorm(model.child("layernorm", "LayerNorm"), c.hidden_size);
     make_classifier();
   }
@@ -150,8 +184,8 @@ class ConvNext : public PooledImageModel {
   // ConvNextModel.forward
   Tensor model_forward(const Tensor& argument, Tensor& pooled_output) const override {
     ModuleCall call(context_, model_);
-    const Tensor embedding_output = embeddings_of(call.argument(argument));
-    Tensor last_hidden_state = encode(embedding_output);
+    const Tensor embedding_output = body_->embeddings_of(call.argument(argument));
+    Tensor last_hidden_state = body_->encode(embedding_output, nullptr);
     {
       const Tensor averaged = mean(last_hidden_state, {-2, -1}, false);
       pooled_output = call.result(layernorm_(averaged));
@@ -159,31 +193,49 @@ class ConvNext : public PooledImageModel {
     return call.result(last_hidden_state);
   }
 
-  // ConvNextEmbeddings.forward
-  Tensor embeddings_of(const Tensor& argument) const {
-    ModuleCall call(context_, embeddings_module_);
-    const Tensor pixel_values = call.argument(argument);
-    check_pixels(pixel_values, patch_embeddings_.weight);
-    const Tensor embeddings = patch_embeddings_(pixel_values);
-    return call.result(norm_channels(embeddings_norm_, embeddings));
-  }
-
-  // ConvNextEncoder.forward
-  Tensor encode(const Tensor& argument) const {
-    ModuleCall call(context_, encoder_);
-    Tensor hidden_states = call.argument(argument);
-    for (const ConvNextStage& stage : stages_) hidden_states = stage(hidden_states);
-    return call.result(hidden_states);
-  }
-
-  AnyConv2d patch_embeddings_;
-  LayerNorm embeddings_norm_;
-  std::vector<ConvNextStage> stages_;
+  std::optional<ConvNextBody> body_;
   LayerNorm layernorm_;
-  ModuleId model_ = 0, embeddings_module_ = 0, encoder_ = 0;
+  ModuleId model_ = 0;
+};
+
+class ConvNextBackbone : public ImageBackbone {
+ public:
+  ConvNextBackbone(const Builder& builder, const ConvNextConfig& c, const std::vector<std::size_t>& features)
+      : body_(builder, c), norms_(c.depths.size() + 1), module_(builder.module) {
+    const Builder norms = builder.child("hidden_states_norms", "ModuleDict");
+    for (const std::size_t i : features)
+      norms_[i].emplace(norms.child(kStageNames[i], c.classes->layer_norm),
+                        c.hidden_sizes[std::max<std::size_t>(i, 1) - 1]);
+  }
+
+  TensorList operator()(const Tensor& argument) const override {
+    ModuleCall call(argument.context(), module_);
+    TensorList feature_maps, all;
+    Tensor embedding_output = body_.embeddings_of(call.argument(argument));
+    body_.encode(embedding_output, &all);
+    Tensor hidden_state;
+    for (std::size_t i = 0; i < norms_.size(); ++i) {
+      hidden_state = all[i];
+      if (!norms_[i]) continue;
+      hidden_state = norm_channels(*norms_[i], hidden_state);
+      feature_maps.push_back(call.result(hidden_state));
+    }
+    embedding_output.reset();
+    return feature_maps;
+  }
+
+ private:
+  ConvNextBody body_;
+  std::vector<std::optional<LayerNorm>> norms_;  ///< none: the map is not handed on
+  ModuleId module_;
 };
 
 }  // namespace
+
+std::unique_ptr<const ImageBackbone> build_convnext_backbone(const Builder& builder, const ConvNextConfig& config,
+                                                             const std::vector<std::size_t>& features) {
+  return std::make_unique<ConvNextBackbone>(builder, config, features);
+}
 
 std::unique_ptr<Model> build_convnext(Context& context, const ConvNextConfig& config, const DataConfig& data,
                                       const ModelOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "models/kit/backbone.h"
 #include "models/vit/vit.h"
 
 /// transformers 5.23, models/convnext/modeling_convnext.py and models/convnextv2/modeling_convnextv2.py. Names and
@@ -44,6 +45,12 @@ struct ConvNextConfig : VitConfig {
   bool operator==(const ConvNextConfig&) const = default;
 };
 
+/// What the config of a backbone says too.
+void read_convnext_sizes(ConfigReader& reader, const ModelClass& of, ConvNextConfig& config);
+double largest_tensor_of_convnext(const ConvNextConfig& config, const DataConfig& data);
+/// ConvNextBackbone, ConvNextV2Backbone
+std::unique_ptr<const ImageBackbone> build_convnext_backbone(const Builder& builder, const ConvNextConfig& config,
+                                                             const std::vector<std::size_t>& features);
 std::unique_ptr<Model> build_convnext(Context& context, const ConvNextConfig& config, const DataConfig& data,
                                       const ModelOptions& options);
 

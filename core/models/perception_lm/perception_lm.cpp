@@ -9,6 +9,7 @@
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/block_stack.h"
+#include "ops/images.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 

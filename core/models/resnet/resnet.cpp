@@ -240,7 +240,31 @@ class ResNet : public PooledImageModel {
   ModuleId model_ = 0, pooler_ = 0, head_ = 0;
 };
 
+class ResNetBackbone : public ImageBackbone {
+ public:
+  ResNetBackbone(const Builder& builder, const ResNetConfig& c, const std::vector<std::size_t>& features)
+      : body_(builder, c), features_(features), module_(builder.module) {}
+
+  TensorList operator()(const Tensor& argument) const override {
+    ModuleCall call(argument.context(), module_);
+    const TensorList hidden_states = body_(call.argument(argument), true);
+    TensorList feature_maps;
+    for (const std::size_t i : features_) feature_maps.push_back(call.result(hidden_states[i]));
+    return feature_maps;
+  }
+
+ private:
+  ResNetBody body_;
+  std::vector<std::size_t> features_;
+  ModuleId module_;
+};
+
 }  // namespace
+
+std::unique_ptr<const ImageBackbone> build_resnet_backbone(const Builder& builder, const ResNetConfig& config,
+                                                           const std::vector<std::size_t>& features) {
+  return std::make_unique<ResNetBackbone>(builder, config, features);
+}
 
 std::unique_ptr<Model> build_resnet(Context& context, const ResNetConfig& config, const DataConfig& data,
                                     const ModelOptions& options) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/kit/backbone.h"
 #include "models/kit/batch_norm2d.h"
 #include "models/kit/conv2d.h"
 #include "models/vit/vit.h"
@@ -95,6 +96,9 @@ struct ResNetBody {
   ModuleId embedder_module, pooler, encoder;
 };
 
+/// ResNetBackbone
+std::unique_ptr<const ImageBackbone> build_resnet_backbone(const Builder& builder, const ResNetConfig& config,
+                                                           const std::vector<std::size_t>& features);
 std::unique_ptr<Model> build_resnet(Context& context, const ResNetConfig& config, const DataConfig& data,
                                     const ModelOptions& options);
 

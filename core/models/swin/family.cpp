@@ -38,19 +38,25 @@ void read_swin_sizes(ConfigReader& reader, const ModelClass& of, SwinConfig& c) 
   c.hidden_size = c.dim(c.depths.size() - 1);
 }
 
-double largest_tensor_of_swin(const SwinConfig& c, const DataConfig& data) {
-  const std::int64_t images = std::max<std::int64_t>(data.images(), 1), patches = c.side(0) * c.side(0),
-                     area = c.window_size * c.window_size;
-  double largest = std::max({bytes_of({images, c.num_channels, c.image_size, c.image_size}),
+double largest_tensor_of_swin(const SwinConfig& c, std::int64_t images, std::int64_t height, std::int64_t width) {
+  PatchGrid grid{std::max<std::int64_t>(height / c.patch_size, 1), std::max<std::int64_t>(width / c.patch_size, 1)};
+  const std::int64_t area = c.window_size * c.window_size;
+  double largest = std::max({bytes_of({images, c.num_channels, height, width}),
                              bytes_of({c.embed_dim, c.num_channels, c.patch_size, c.patch_size}),
-                             bytes_of({c.hidden_size, std::max<std::int64_t>(c.num_labels, 4 * c.hidden_size)})});
+                             bytes_of({c.hidden_size, std::max<std::int64_t>(c.num_labels, 4 * c.hidden_size)}),
+                             bytes_of({images, grid.patches(), c.embed_dim})});
   for (std::size_t stage = 0; stage < c.depths.size(); ++stage) {
-    const std::int64_t its_patches = c.side(stage) * c.side(stage);
-    largest = std::max({largest, c.mlp_ratio * bytes_of({images, its_patches, c.dim(stage)}),
-                        bytes_of({images, its_patches, area, c.num_heads[stage]}),
+    const std::int64_t patches = grid.in_windows(c.window_size).patches();
+    largest = std::max({largest, c.mlp_ratio * bytes_of({images, grid.patches(), c.dim(stage)}),
+                        bytes_of({images, patches, area, c.num_heads[stage]}),
                         c.mlp_ratio * bytes_of({c.dim(stage), c.dim(stage)}), 2 * bytes_of({2 * area, area, 2})});
+    grid = grid.merged();
   }
-  return std::max(largest, bytes_of({images, patches, c.embed_dim}));
+  return largest;
+}
+
+double largest_tensor_of_swin(const SwinConfig& c, const DataConfig& data) {
+  return largest_tensor_of_swin(c, std::max<std::int64_t>(data.images(), 1), c.image_size, c.image_size);
 }
 
 namespace {

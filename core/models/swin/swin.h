@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "models/kit/backbone.h"
 #include "models/vit/vit.h"
 
 /// transformers 5.23, models/swin/modeling_swin.py. Names and order of steps are that file's.
@@ -39,19 +40,40 @@ struct SwinEmbeddings {
   ModuleId module = 0, patch_embeddings = 0;
 };
 
+/// Patches of an image, or of what a stage has left of them: `input_dimensions`.
+struct PatchGrid {
+  std::int64_t height, width;
+
+  std::int64_t patches() const { return checked_product(height, width); }
+  /// Of the next stage, which merges neighbours; the last of an odd number is alone.
+  PatchGrid merged() const { return {(height + 1) / 2, (width + 1) / 2}; }
+  /// What its windows cover.
+  PatchGrid in_windows(std::int64_t window) const {
+    return {(height + window - 1) / window * window, (width + window - 1) / window * window};
+  }
+  bool operator==(const PatchGrid&) const = default;
+};
+
 /// SwinPatchMerging: each four neighbours' channels, one after another; [batch, tokens / 4, 4 * channels].
-Tensor merge_patches(const Tensor& hidden_states, std::int64_t side);
+Tensor merge_patches(const Tensor& hidden_states, PatchGrid grid);
 /// window_partition, and window_reverse: the two inner ones of six dimensions, exchanged.
 Tensor window_partition(const Tensor& input_feature, std::int64_t window);
-Tensor window_reverse(const Tensor& windows, std::int64_t window, std::int64_t side);
+Tensor window_reverse(const Tensor& windows, std::int64_t window, PatchGrid grid);
 /// torch.roll by rows and columns; x itself where the windows are not shifted.
 Tensor cyclic_shift(const Tensor& x, std::int64_t shift);
 /// SwinLayer.get_attn_mask: [windows, tokens, tokens], null where they are not shifted.
-Tensor window_mask(const Tensor& hidden_states, std::int64_t side, std::int64_t window, std::int64_t shift);
+Tensor window_mask(const Tensor& hidden_states, PatchGrid grid, std::int64_t window, std::int64_t shift);
 
 /// The fields that the configs of Swin and its kin have.
 void read_swin_sizes(ConfigReader& reader, const ModelClass& of, SwinConfig& config);
 double largest_tensor_of_swin(const SwinConfig& config, const DataConfig& data);
+
+/// Of a SwinBackbone, which takes images of any size.
+double largest_tensor_of_swin(const SwinConfig& config, std::int64_t images, std::int64_t height, std::int64_t width);
+/// SwinBackbone
+std::unique_ptr<const ImageBackbone> build_swin_backbone(const Builder& builder, const SwinConfig& config,
+                                                         const std::vector<std::size_t>& features,
+                                                         const ModelOptions& options);
 std::unique_ptr<Model> build_swin(Context& context, const SwinConfig& config, const DataConfig& data,
                                   const ModelOptions& options);
 

@@ -227,21 +227,22 @@ struct Swinv2Layer {
         shift_size(shift),
         module(builder.module) {}
 
-  Tensor operator()(const Tensor& argument, std::int64_t side) const {
+  Tensor operator()(const Tensor& argument, PatchGrid grid) const {
     ModuleCall call(argument.context(), module);
     const Tensor shortcut = call.argument(argument);
     const std::int64_t batch_size = shortcut.size(0), channels = shortcut.size(2);
-    Tensor hidden_states = pad(view(shortcut, {batch_size, side, side, channels}), 2, 0);  // maybe_pad: a copy
+    Tensor hidden_states =
+        pad(view(shortcut, {batch_size, grid.height, grid.width, channels}), 2, 0);  // maybe_pad: a copy
     const Tensor shifted_hidden_states = cyclic_shift(hidden_states, shift_size);
     Tensor hidden_states_windows = window_partition(shifted_hidden_states, window_size);
     hidden_states_windows =
         view(hidden_states_windows, {hidden_states_windows.size(0), window_size * window_size, channels});
-    const Tensor attn_mask = window_mask(hidden_states, side, window_size, shift_size);
+    const Tensor attn_mask = window_mask(hidden_states, grid, window_size, shift_size);
     const Tensor attention_output = attention(hidden_states_windows, attn_mask);
     Tensor attention_windows = view(attention_output, {attention_output.size(0), window_size, window_size, channels});
-    const Tensor shifted_windows = window_reverse(attention_windows, window_size, side);
+    const Tensor shifted_windows = window_reverse(attention_windows, window_size, grid);
     attention_windows = cyclic_shift(shifted_windows, shift_size);
-    attention_windows = view(attention_windows, {batch_size, side * side, channels});
+    attention_windows = view(attention_windows, {batch_size, grid.patches(), channels});
     hidden_states = layernorm_before(attention_windows);
     {
       const Tensor kept = drop_path(hidden_states, drop_prob);
@@ -271,9 +272,9 @@ struct Swinv2PatchMerging {
         norm(builder.child("norm", "LayerNorm"), 2 * dim),
         module(builder.module) {}
 
-  Tensor operator()(const Tensor& argument, std::int64_t side) const {
+  Tensor operator()(const Tensor& argument, PatchGrid grid) const {
     ModuleCall call(argument.context(), module);
-    Tensor input_feature = merge_patches(call.argument(argument), side);
+    Tensor input_feature = merge_patches(call.argument(argument), grid);
     input_feature = reduction(input_feature);
     return call.result(norm(input_feature));
   }
@@ -309,9 +310,9 @@ struct Swinv2Stage {
   Tensor operator()(const Tensor& argument, Tensor& hidden_states_before_downsampling) const {
     ModuleCall call(argument.context(), module);
     Tensor hidden_states = call.argument(argument);
-    for (const Swinv2Layer& layer : blocks) hidden_states = layer(hidden_states, side);
+    for (const Swinv2Layer& layer : blocks) hidden_states = layer(hidden_states, {side, side});
     const Tensor before = hidden_states;
-    if (downsample) hidden_states = (*downsample)(before, side);
+    if (downsample) hidden_states = (*downsample)(before, {side, side});
     hidden_states_before_downsampling = before;
     return call.result(hidden_states);
   }
