@@ -19,4 +19,22 @@ std::vector<ModuleId> saved_modules(const Log& log, const TrainingConfig& traini
   return saved;
 }
 
+// Tensor.__deepcopy__ (torch/_tensor.py): a copy of the storage, set into a tensor without sizes.
+void copy_saved_buffers(Context& context, const TrainingConfig& training, Model& model) {
+  const std::size_t count = model.buffers.size();
+  std::vector<char> copied(count, false);
+  for (const ModuleId saved : saved_modules(context.log, training))
+    for (std::size_t i = 0; i < count; ++i) {
+      const Buffer original = model.buffers[i];
+      ModuleId module = original.module;
+      while (module > saved) module = context.log.modules[module].parent;
+      if (module != saved || copied[i]) continue;
+      copied[i] = true;
+      const ModuleScope scope(context, original.module);
+      model.buffers.push_back(
+          {empty(context, Op::clone, original.tensor.sizes(), original.tensor.dtype(), Role::buffer), original.module});
+      const Tensor without_sizes = empty(context, Op::clone, {}, original.tensor.dtype());
+    }
+}
+
 }  // namespace oometer

@@ -17,6 +17,9 @@ namespace oometer {
 /// utils/other.py), in the order of named_modules(): each is a ModulesToSaveWrapper around the original and the copy.
 std::vector<ModuleId> saved_modules(const Log& log, const TrainingConfig& training);
 
+/// What a deep copy of these modules makes of their buffers, as of a BatchNorm2d's statistics.
+void copy_saved_buffers(Context& context, const TrainingConfig& training, Model& model);
+
 /// Of a saved module with others in it all originals come before all copies. `items` lie module by module, in any order
 /// of the tree that keeps a module's own together; `of` gives an item's Parameter.
 template <class Item, class Of>

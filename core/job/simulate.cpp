@@ -10,6 +10,7 @@
 
 #include "distributed/deepspeed.h"
 #include "distributed/fsdp2_reference.h"
+#include "distributed/saved_modules.h"
 #include "distributed/strategy.h"
 #include "distributed/zero_offload.h"
 #include "generation/generate.h"
@@ -235,6 +236,7 @@ bool is_automodels(const Job& job) {
   tuner.set_shape(model.prompt_shape);
   std::optional<Error> refusal = tuner.inject(model.parameters, model.tied);
   if (refusal) return refusal;
+  copy_saved_buffers(context, training, model);
   model.around = [peft = std::make_shared<PeftModel>(model, tuner)](const ModelInputs& inputs) {
     return (*peft)(inputs);
   };
