@@ -39,7 +39,7 @@ FeatureLevels flatten_levels(const TensorList& sources) {
 
 DeformableAttention::DeformableAttention(const Builder& builder, const DeformableSizes& its)
     : sizes(its), module(builder.module) {
-  if (!its.scales_points) attn = builder.child("attn", "MultiScaleDeformableAttention").module;
+  if (!its.scales_points && !its.masks_padding) attn = builder.child("attn", "MultiScaleDeformableAttention").module;
   const std::int64_t points = its.heads * its.levels * its.points;
   sampling_offsets = Linear(builder.child("sampling_offsets", "Linear"), its.d_model, 2 * points, true);
   attention_weights = Linear(builder.child("attention_weights", "Linear"), its.d_model, points, true);
@@ -75,6 +75,11 @@ Tensor DeformableAttention::sample(const Tensor& value_in, const FeatureLevels& 
   ModuleCall call(value_in.context(), attn);
   const Tensor value = call.argument(value_in), locations = call.argument(locations_in),
                attention = call.argument(weights_in);
+  return call.result(sample_levels(value, encoder, locations, attention));
+}
+
+Tensor DeformableAttention::sample_levels(const Tensor& value, const FeatureLevels& encoder, const Tensor& locations,
+                                          const Tensor& attention) const {
   const std::int64_t batch = value.size(0), heads = value.size(2), dim = value.size(3), queries = locations.size(1);
   std::vector<std::int64_t> places;
   for (const FeatureLevels::Size& size : encoder.sizes) places.push_back(size.places());
@@ -94,7 +99,7 @@ Tensor DeformableAttention::sample(const Tensor& value_in, const FeatureLevels& 
   const Tensor weights = reshape(transpose(attention, 1, 2), {batch * heads, 1, queries, sizes.levels * sizes.points});
   Tensor joined = stack(found, 3);
   joined = reshape(joined, {batch * heads, dim, queries, sizes.levels * sizes.points});
-  return call.result(mixed(std::move(joined), weights, batch));
+  return mixed(std::move(joined), weights, batch);
 }
 
 // multi_scale_deformable_attention_v2
@@ -138,7 +143,8 @@ Tensor DeformableAttention::operator()(const Tensor& argument, const Tensor& pos
   }
   Tensor value = value_proj(encoder.flattened);
   if (attention_mask) {
-    const Tensor places = unsqueeze(attention_mask, 2), padding = pointwise(Op::bitwise_not, {&places}, DType::boolean);
+    const Tensor places = unsqueeze(attention_mask, 2),
+                 padding = sizes.masks_padding ? places : pointwise(Op::bitwise_not, {&places}, DType::boolean);
     value = masked_fill(value, padding);
   }
   value = view(value, {batch, value.size(1), sizes.heads, sizes.d_model / sizes.heads});
@@ -176,8 +182,9 @@ Tensor DeformableAttention::operator()(const Tensor& argument, const Tensor& pos
     locations = add(part(0), offset);
     if (!sizes.scales_points) offset.reset();  // there it is a name
   }
-  Tensor output = sizes.scales_points ? sample_scaled(value, encoder, locations, weights)
-                                      : sample(value, encoder, locations, weights);
+  Tensor output = sizes.scales_points   ? sample_scaled(value, encoder, locations, weights)
+                  : sizes.masks_padding ? sample_levels(value, encoder, locations, weights)
+                                        : sample(value, encoder, locations, weights);
   output = output_proj(output);
   return call.result(output);
 }

@@ -28,13 +28,16 @@ Tensor level_starts(const Tensor& spatial_shapes);
 struct DeformableSizes {
   std::int64_t d_model, heads, levels, points;
   bool scales_points = false;  ///< RTDetrV2MultiscaleDeformableAttention
+  /// Mask2FormerPixelDecoderEncoderMultiscaleDeformableAttention: a function samples, and the mask says what is
+  /// padding.
+  bool masks_padding = false;
 };
 
 /// DeformableDetrMultiscaleDeformableAttention, and the same of RT-DETR and its second version.
 struct DeformableAttention {
   DeformableAttention(const Builder& builder, const DeformableSizes& sizes);
   /// `weights`: what it returns beside. reference_points: [b, queries, levels or 1, 2 or 4]. `attention_mask`: null, or
-  /// which places are no padding.
+  /// which places are no padding (`masks_padding`: are).
   Tensor operator()(const Tensor& hidden_states, const Tensor& position_embeddings, const FeatureLevels& encoder,
                     const Tensor& reference_points, Tensor& weights, const Tensor& attention_mask = {}) const;
 
@@ -46,6 +49,8 @@ struct DeformableAttention {
  private:
   Tensor sample(const Tensor& value, const FeatureLevels& encoder, const Tensor& locations,
                 const Tensor& weights) const;
+  Tensor sample_levels(const Tensor& value, const FeatureLevels& encoder, const Tensor& locations,
+                       const Tensor& weights) const;
   Tensor sample_scaled(const Tensor& value, const FeatureLevels& encoder, const Tensor& locations,
                        const Tensor& weights) const;
 };
