@@ -10,7 +10,7 @@ from step.spec import CANARIES, FLAT_VL, GLM_V, GRIDS, KIMI_VL, MINICPM_V, OMNI,
 
 PAIRS = ("clip", "siglip", "siglip2", "clap")
 IMAGES_ALONE = ("vit", "vit_mae", "beit", "swin", "swinv2", "convnext", "convnextv2", "segformer", "dinov2", "dinov2_with_registers", "dinov3_vit", "dpt", "depth_anything", "resnet")
-IMAGES_ALONE += ("deit", "ijepa", "vit_msn")
+IMAGES_ALONE += ("deit", "ijepa", "vit_msn", "upernet")
 # [height, width] that the processors of detectors make of COCO's usual image, 480 x 640
 DETECTORS = {"detr": [800, 1066], "conditional_detr": [800, 1066], "deformable_detr": [800, 1066], "yolos": [800, 1066], "rt_detr": [640, 640], "rt_detr_v2": [640, 640], "d_fine": [640, 640]}
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
@@ -351,9 +351,13 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if not model["class"].endswith("Model"):
             out["labels"] = {"objects": [data.get("objects_per_image", 7)] * batch}
         return out
+    if kind == "mask2former":
+        side, objects = data.get("image_size", [384, 384]), [data.get("objects_per_image", 7)] * batch
+        out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *side], dtype)
+        return out | {"mask_labels": {"masks": objects, "size": side}, "class_labels": {"classes": objects}}
     if kind in IMAGES_ALONE:
         side = [config.get("image_size", 224)] * 2 if not kind.startswith(("dino", "convnext", "resnet")) else [224, 224]
-        side = [512, 512] if kind == "segformer" else side  # its processor's
+        side = [512, 512] if kind in ("segformer", "upernet") else side  # their processor's
         if kind in ("dpt", "depth_anything"):
             own = config.get("backbone_config") or {"image_size": 518 if kind == "depth_anything" else config.get("image_size", 384)}
             side = [own.get("image_size", 224)] * 2
@@ -712,6 +716,10 @@ def make_inputs(spec: Spec, device: str = "cuda") -> dict[str, Any]:
             out[name] = torch.tensor(given["values"], dtype=getattr(torch, given.get("dtype", "int64")), device=device)
         elif "py" in given:
             out[name] = given["py"]
+        elif "masks" in given:
+            out[name] = [torch.ones(count, *given["size"], device=device) for count in given["masks"]]
+        elif "classes" in given:
+            out[name] = [torch.ones(count, dtype=torch.int64, device=device) for count in given["classes"]]
         elif "objects" in given:  # a detector's labels: a dictionary an image
             out[name] = [
                 {"class_labels": torch.ones(count, dtype=torch.int64, device=device), "boxes": torch.ones(count, 4, device=device)}

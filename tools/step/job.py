@@ -159,7 +159,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["inference"] = inference_of(job.get("inference", {}))
         if spec["inference"]["cache"]["implementation"] == "static":  # _prefill cuts its inputs by a StaticLayer's length
             spec["item_int"] = -1 - spec["inference"]["turn_tokens"]
-        spec["inputs"].pop("labels", None)
+        for labels in ("labels", "mask_labels", "class_labels"):
+            spec["inputs"].pop(labels, None)
         spec["inputs"].pop("return_loss", None)
         processors_own(model["config"].get("model_type"), spec["inputs"])
         if more := spec["inference"]["turn_images"]:

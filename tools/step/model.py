@@ -31,7 +31,7 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     cls = getattr(importlib.import_module(ours[0]) if ours else transformers, described["class"])
     config_class = getattr(transformers, described["config_class"]) if "config_class" in described else cls.config_class
     config = config_class(**json.loads(json.dumps(described["config"])))
-    if "objects" in spec.get("inputs", {}).get("labels", {}):
+    if "objects" in spec.get("inputs", {}).get("labels", {}) or described["class"].startswith("Mask2Former"):
         match_in_order()
     if described.get("experts"):
         config._experts_implementation = described["experts"]
@@ -69,7 +69,7 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
                     parameter.data = parameter.data.float()
             if config.model_type == "deberta":  # its biases are made in float32; from_pretrained casts them
                 model.to(dtype)
-            if config.model_type == "deformable_detr":  # its level_embed is made by torch.Tensor, on the host
+            if config.model_type in ("deformable_detr", "mask2former"):  # its level_embed is made by torch.Tensor, on the host
                 model.to(device)
     finally:
         base.initialize_weights = initialize

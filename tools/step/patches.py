@@ -50,13 +50,15 @@ def match_in_order() -> None:
     import numpy
     import torch
     from transformers.loss import loss_for_object_detection, loss_rt_detr
+    from transformers.models.mask2former import modeling_mask2former
 
     def linear_sum_assignment(costs: Any) -> Any:
         count = min(costs.shape)
         return numpy.arange(count), numpy.arange(count)
 
-    for module in (loss_for_object_detection, loss_rt_detr):
+    for module in (loss_for_object_detection, loss_rt_detr, modeling_mask2former):
         module.linear_sum_assignment = linear_sum_assignment
+    modeling_mask2former.requires_backends = lambda *_: None  # SciPy's
     torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim])  # the profiler falls over the real one's kernel
 
 
