@@ -56,8 +56,9 @@ export interface Oometer {
    */
   resolve(job: string): string;
   /**
-   * Which blocks to checkpoint: `[{stack, blocks, least: PLAN, frontier: [PLAN]}]`, a PLAN being `{peak, recomputed, segments, change}`
-   * with the most bytes that the blocks keep, how many run twice, and a JSON merge patch on the job; or the error.
+   * Which blocks to checkpoint: `[{stack, blocks, least: PLAN, frontier: [PLAN]}]`, a PLAN being `{peak, recomputed, segments, total, step, low, high,
+   * tokens_per_second, change}` with the most bytes that the blocks keep, how many run twice, the whole job's bytes and a step's seconds then
+   * (null where they are not known), and a JSON merge patch on the job; or the error.
    */
   checkpoints(job: string): string;
   /**

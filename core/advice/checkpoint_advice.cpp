@@ -6,9 +6,12 @@
 #include <string_view>
 #include <utility>
 
+#include "advice/trial.h"
+#include "config/reader.h"
 #include "job/estimate.h"
 #include "job/parse.h"
 #include "job/simulate.h"
+#include "job/timed.h"
 #include "report/json_writer.h"
 
 namespace oometer {
@@ -108,7 +111,29 @@ void write_change(JsonWriter& writer, const std::string& stack, const Checkpoint
   writer.end_object();
 }
 
-void write_plan(JsonWriter& writer, const std::string& stack, const CheckpointPlan& plan) {
+/// What the whole job takes and how long its step lasts with a change of it.
+void write_costs(JsonWriter& writer, const nlohmann::json& job, const std::string& change) {
+  const Result<Job> changed = parse_job(text_of(patched(job, nlohmann::json::parse(change))));
+  ReportOptions options;
+  options.attribution = false;
+  const Result<Estimate> run = changed ? estimate(*changed, options) : Result<Estimate>(changed.error());
+  writer.key("total");
+  if (run)
+    writer.value(run->report.total);
+  else
+    writer.null();
+  if (run) {
+    const JobTime time = job_time(*changed, run->simulation.log);
+    if (time.unknown.empty()) {
+      write_seconds(writer, time);
+      return;
+    }
+  }
+  writer.key("step");
+  writer.null();
+}
+
+void write_plan(JsonWriter& writer, const nlohmann::json& job, const std::string& stack, const CheckpointPlan& plan) {
   writer.begin_object();
   writer.member("peak", plan.peak);
   writer.member("recomputed", static_cast<std::int64_t>(plan.recomputed));
@@ -122,8 +147,12 @@ void write_plan(JsonWriter& writer, const std::string& stack, const CheckpointPl
     writer.end_array();
   }
   writer.end_array();
+  JsonWriter change;
+  write_change(change, stack, plan);
+  const std::string patch = change.take();
+  write_costs(writer, job, patch);
   writer.key("change");
-  write_change(writer, stack, plan);
+  writer.raw(patch);
   writer.end_object();
 }
 
@@ -159,6 +188,7 @@ std::string checkpoint_advice_json(std::string_view text) {
   if (!job) return error_json(job.error());
   const Result<std::vector<CheckpointAdvice>> advice = advise_checkpoints(*job);
   if (!advice) return error_json(advice.error());
+  const nlohmann::json document = *parse_json(text);
   JsonWriter writer;
   writer.begin_array();
   for (const CheckpointAdvice& stack : *advice) {
@@ -174,10 +204,10 @@ std::string checkpoint_advice_json(std::string_view text) {
     }
     writer.end_array();
     writer.key("least");
-    write_plan(writer, stack.stack, stack.least);
+    write_plan(writer, document, stack.stack, stack.least);
     writer.key("frontier");
     writer.begin_array();
-    for (const CheckpointPlan& plan : stack.frontier) write_plan(writer, stack.stack, plan);
+    for (const CheckpointPlan& plan : stack.frontier) write_plan(writer, document, stack.stack, plan);
     writer.end_array();
     writer.end_object();
   }

@@ -25,9 +25,11 @@ inline constexpr std::size_t kLongestFrontier = 256;
 /// anything for backward. The errors are `estimate`'s.
 Result<std::vector<CheckpointAdvice>> advise_checkpoints(const Job& job);
 
-/// The same of a job as JSON, as JSON: [{"stack", "blocks", "least": PLAN, "frontier": [PLAN...]}], a PLAN being
-/// {"peak", "recomputed", "segments": [[begin, end, recomputed]...], "change"}, whose change is a merge patch (RFC
-/// 7386) on the job that runs it; or {"error": {...}}.
+/// The same of a job as JSON, as JSON: [{"stack", "blocks", "least": PLAN, "frontier": [PLAN...]}], or {"error":
+/// {...}}. A PLAN is {"peak", "recomputed", "segments": [[begin, end, recomputed]...], "total", "step", "low", "high",
+/// "tokens_per_second", "change"}: `change` is a merge patch (RFC 7386) on the job that runs it, `total` the report's
+/// bytes of the whole job then, `step`, `low` and `high` the seconds of its step. Both are null, and what follows
+/// `step` is left out, where the job so changed is refused, or has no time.
 std::string checkpoint_advice_json(std::string_view job);
 
 }  // namespace oometer

@@ -16,6 +16,7 @@
 #include "advice/sharing.h"
 #include "cli/advice_table.h"
 #include "cli/check_formats.h"
+#include "cli/checkpoint_table.h"
 #include "cli/event_log.h"
 #include "cli/format.h"
 #include "cli/gpu_table.h"
@@ -151,12 +152,12 @@ int run_presets() {
   return kFits;
 }
 
-int run_checkpoints(const JobOptions& options) {
+int run_checkpoints(const JobOptions& options, const std::string& format) {
   const std::string advice = checkpoint_advice_json(options.job());
-  const auto error = nlohmann::json::parse(advice);
-  if (error.is_object())
-    return bad_input(error["error"]["pointer"].get<std::string>(), error["error"]["message"].get<std::string>());
-  print(advice + "\n");
+  const auto answer = nlohmann::ordered_json::parse(advice);
+  if (answer.is_object())
+    return bad_input(answer["error"]["pointer"].get<std::string>(), answer["error"]["message"].get<std::string>());
+  print(format == "text" ? checkpoint_table(answer) : advice + "\n");
   return kFits;
 }
 
@@ -300,9 +301,12 @@ int run(int argc, char** argv) {
 
   CLI::App* checkpoints = app.add_subcommand(
       "checkpoints",
-      "print which blocks to checkpoint, as JSON: the least memory, and the trade-off between memory and recomputed "
-      "blocks");
+      "print which blocks to checkpoint: the least memory, and the trade-off between memory and the step's time");
   const JobOptions checkpoints_options(*checkpoints);
+  std::string checkpoints_format = "json";
+  checkpoints->add_option("--format", checkpoints_format, "json, or text (a table)")
+      ->check(CLI::IsMember({"json", "text"}))
+      ->capture_default_str();
   CLI::App* log = app.add_subcommand("log", "print the log of allocations and frees, for tools/trace_diff.py");
   const JobOptions log_options(*log);
   bool work = false;
@@ -339,7 +343,7 @@ int run(int argc, char** argv) {
   if (import->parsed()) return run_import(import_paths, import_gpu, import_gpus, json);
   if (presets->parsed()) return run_presets();
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
-  if (checkpoints->parsed()) return run_checkpoints(checkpoints_options);
+  if (checkpoints->parsed()) return run_checkpoints(checkpoints_options, checkpoints_format);
   if (log->parsed()) return run_log(log_options, work);
   if (traits->parsed()) return run_traits(traits_options);
   if (settings->parsed()) return run_settings(form);

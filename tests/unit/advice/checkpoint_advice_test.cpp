@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "job/estimate.h"
+#include "job/timed.h"
 #include "jobs.h"
 
 namespace oometer {
@@ -54,6 +55,29 @@ TEST_CASE("As JSON, plans and errors alike", "[advice]") {
   CHECK(job["training"]["activation_checkpointing"]["segments"].contains("model.layers"));
   CHECK(estimate(job.dump()));
   CHECK(nlohmann::json::parse(checkpoint_advice_json("{}"))["error"]["pointer"] == "/model");
+}
+
+TEST_CASE("A plan costs what the job costs with its change", "[advice]") {
+  nlohmann::json description = nlohmann::json::parse(tiny_llama());
+  description["model"]["config"]["num_hidden_layers"] = 6;
+  description["gpu"] = {{"name", "h100-80gb"}};
+  const nlohmann::json advice = nlohmann::json::parse(checkpoint_advice_json(description.dump()));
+  REQUIRE(advice.size() == 1);
+  double before = 0;
+  for (const nlohmann::json& plan : advice[0]["frontier"]) {
+    nlohmann::json changed = description;
+    changed.merge_patch(plan["change"]);
+    const nlohmann::json report = nlohmann::json::parse(timed_estimate_json(changed.dump()));
+    CHECK(plan["total"] == report["peak"]["total"]);
+    CHECK(plan["step"] == report["time"]["step"]);
+    CHECK(plan["high"] == report["time"]["high"]);
+    CHECK(plan["step"].get<double>() > before);  // what is kept less is computed again
+    before = plan["step"];
+  }
+  description["gpu"] = {{"memory_gib", 80}};
+  const nlohmann::json untimed = nlohmann::json::parse(checkpoint_advice_json(description.dump()));
+  CHECK(untimed[0]["least"]["step"].is_null());
+  CHECK(untimed[0]["least"]["total"].is_number());
 }
 
 }  // namespace

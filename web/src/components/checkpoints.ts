@@ -1,6 +1,7 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, gibNumber } from '../format/bytes';
 import { reason } from '../format/reason';
+import { seconds } from '../format/seconds';
 import type { Setup } from '../state/fields';
 import { planOf, withPlan } from '../state/plan';
 import { shared } from '../styles/shared';
@@ -13,6 +14,10 @@ interface Plan {
   peak: number;
   /** Blocks whose forward runs twice. */
   recomputed: number;
+  /** Of the whole job with this plan; null where the core refuses it. */
+  total: number | null;
+  /** Seconds; null where no time is known. */
+  step: number | null;
   change: { training: { activation_checkpointing: unknown } };
 }
 
@@ -101,7 +106,7 @@ export class OometerCheckpoints extends LitElement {
         <summary><h2 id="which">Which blocks to checkpoint</h2></summary>
         <p class="small soft">
           A checkpointed block runs again in the backward pass. For each number of such blocks, this is the choice that
-          keeps the least; the search is exact.
+          keeps the least; the search is exact. Less memory costs time.
         </p>
         ${this.problem ? html`<p class="small">${this.problem}</p>` : this.stacks.map((stack) => this.stack(stack))}
       </details>
@@ -114,6 +119,8 @@ export class OometerCheckpoints extends LitElement {
         <tr>
           <th scope="col">Checkpointed blocks of ${stack}</th>
           <th scope="col" class="number">All blocks keep at most, GiB</th>
+          <th scope="col" class="number">Whole job, GiB</th>
+          <th scope="col" class="number">Step</th>
           <td></td>
         </tr>
       </thead>
@@ -123,12 +130,14 @@ export class OometerCheckpoints extends LitElement {
     </table>`;
   }
 
-  private plan({ peak, recomputed, change }: Plan, of: number, stack: string): TemplateResult {
+  private plan({ peak, recomputed, total, step, change }: Plan, of: number, stack: string): TemplateResult {
     const { result } = this;
     const setup = result && withPlan(result.setup, stack, planOf(change));
     return html`<tr>
       <th scope="row">${recomputed} of ${of}</th>
       <td class="number" title=${exact(peak)}>${gibNumber(peak)}</td>
+      <td class="number">${total === null ? '' : gibNumber(total)}</td>
+      <td class="number">${step === null ? '' : seconds(step)}</td>
       <td>
         ${
           setup
