@@ -98,8 +98,13 @@ Tensor addmm(const Tensor& bias, const Tensor& mat1, const Tensor& mat2) {
 bool should_fold(const Tensor& a, const Tensor& b) {
   // A view of a weight that trains says so even where grad mode is off.
   if (b.requires_grad() || (b->base && b->base.requires_grad())) return true;
-  for (int i = 0; i < a.ndim() - 2; ++i)
-    if (a.strides()[i] != a.strides()[i + 1] * a.size(i + 1)) return false;
+  // Whether all but the last dimension are one in a view. PyTorch 2.15 takes no notice of those of a single element.
+  int next = -1;
+  for (int i = a.ndim() - 2; i >= 0; --i) {
+    if (a.size(i) == 1) continue;
+    if (next >= 0 && a.strides()[i] != a.strides()[next] * a.size(next)) return false;
+    next = i;
+  }
   return true;
 }
 

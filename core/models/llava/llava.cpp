@@ -145,17 +145,23 @@ class Llava : public LanguageModel {
   }
 
   Tensor selected_features(const ClipVisionOutput& image_outputs) const {
-    const bool drop_class_token = config_.vision_feature_select == FeatureSelect::without_class_token;
-    const auto select = [&](std::size_t k) -> Tensor {
-      const std::size_t at =
-          behaviours_.captures_all_hidden_states ? static_cast<std::size_t>(config_.vision_feature_layers[k]) : k;
-      const Tensor& hidden_states = image_outputs.hidden_states[at];
-      return drop_class_token ? slice(hidden_states, 1, 1, hidden_states.size(1) - 1) : hidden_states;
+    const auto select = [&](const Tensor& hidden_states) {
+      return config_.vision_feature_select == FeatureSelect::without_class_token
+                 ? slice(hidden_states, 1, 1, hidden_states.size(1) - 1)
+                 : hidden_states;
     };
-    if (!config_.vision_feature_layer_is_list) return select(0);
+    const auto states = [&](std::size_t k) -> const Tensor& {
+      return image_outputs.hidden_states[behaviours_.captures_all_hidden_states
+                                             ? static_cast<std::size_t>(config_.vision_feature_layers[k])
+                                             : k];
+    };
+    if (!config_.vision_feature_layer_is_list) return select(states(0));
+    // LLaVA-NeXT's classes drop the class token of all layers together, LLaVA's of each.
     TensorList pool;
-    for (std::size_t k = 0; k < config_.vision_feature_layers.size(); ++k) pool.push_back(select(k));
-    return cat(pool, -1);
+    for (std::size_t k = 0; k < config_.vision_feature_layers.size(); ++k)
+      pool.push_back(config_.is_next() ? states(k) : select(states(k)));
+    const Tensor all = cat(pool, -1);
+    return config_.is_next() ? select(all) : all;
   }
 
   // LlavaModel.get_image_features; before 4.52 LlavaForConditionalGeneration's, which gives the features only

@@ -373,6 +373,19 @@ TEST_CASE("Embedding: the gradient alone up to 3072 indices, then sorting", "[op
   CHECK(p.alive(Role::gradient) == gradient);
 }
 
+TEST_CASE("A product folds its first operand where all but its last dimension are one in a view", "[ops]") {
+  // torch.matmul(torch.empty(sizes).transpose(1, 2), weight) under FlopCounterMode, 2.15
+  const auto is_one_matrix = [](std::int64_t batch) {
+    Process p;
+    const Tensor weight = p.input({8, 4}), x = transpose(p.input({batch, 8, 6}), 1, 2);
+    const Tensor product = matmul(x, weight);
+    CHECK(product.sizes() == Shape{batch, 6, 4});
+    return std::string(p.log().ops[p.log().work.works.back().op]) == "mm";
+  };
+  CHECK(is_one_matrix(1));
+  CHECK_FALSE(is_one_matrix(2));
+}
+
 TEST_CASE("Patch embedding unfolds one image at a time; with cuDNN nothing is unfolded", "[ops]") {
   Process p;
   const Tensor pixels = p.input({3, 3, 28, 28}), weight = p.parameter({64, 3, 14, 14});
