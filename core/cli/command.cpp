@@ -26,6 +26,7 @@
 #include "cli/resolved_table.h"
 #include "cli/share_table.h"
 #include "cli/table.h"
+#include "cli/telemetry.h"
 #include "job/catalogue.h"
 #include "job/parse.h"
 #include "job/resolve.h"
@@ -62,10 +63,21 @@ int with_answer(const std::string& text, const Use& use) {
   return use(text, report);
 }
 
-int run_estimate(const JobOptions& options, bool json) {
-  const std::string answer = timed_estimate_json(options.job(), report_options());
-  return with_answer(answer, [&](const std::string& text, const nlohmann::ordered_json& report) {
-    print(json ? text : table(report));
+int run_estimate(const JobOptions& options, bool json, const std::string& telemetry) {
+  const std::string text = options.job(), answer = timed_estimate_json(text, report_options());
+  return with_answer(answer, [&](const std::string& as_is, const nlohmann::ordered_json& report) {
+    if (telemetry.empty()) {
+      print(json ? as_is : table(report));
+      return kFits;
+    }
+    std::ifstream lines(telemetry, std::ios::binary);
+    if (!lines) return bad_input("", telemetry + ": cannot be read");
+    const Result<Job> job = parse_job(text);
+    const Result<Telemetry> runs = job ? read_telemetry(lines, telemetry, *job) : Result<Telemetry>(job.error());
+    if (!runs) return bad_input(runs.error().pointer, runs.error().message);
+    nlohmann::ordered_json refined = report;
+    refine(refined, *job, *runs);
+    print(json ? refined.dump() : table(refined));
     return kFits;
   });
 }
@@ -228,10 +240,17 @@ int run(int argc, char** argv) {
     command->add_flag("--json", json, what + ", as JSON");
   };
   add_json(estimate, "the whole report");
+  std::string telemetry;
   bool lines = false;
-  estimate->add_flag("--jsonl", lines,
-                     "a job a line in (the file, or standard input), its whole report or error a line out; exit code 2 "
-                     "if any is an error");
+  CLI::Option* jsonl = estimate->add_flag(
+      "--jsonl", lines,
+      "a job a line in (the file, or standard input), its whole report or error a line out; exit code 2 "
+      "if any is an error");
+  estimate
+      ->add_option("--telemetry", telemetry,
+                   "your own runs, as oometer.FitsCallback writes them (a line a training): those like the job refine "
+                   "its intervals")
+      ->excludes(jsonl);
 
   CLI::App* check = app.add_subcommand("check", "exit with 0 if the job fits, 1 if not, 2 on bad input");
   const JobOptions check_options(*check);
@@ -350,7 +369,7 @@ int run(int argc, char** argv) {
   if (advise->parsed()) return run_advise(advise_options, json);
   if (check->parsed()) return run_check(check_options, strict, check_format);
   if (lines) return run_lines(estimate_options);
-  return run_estimate(estimate_options, json);
+  return run_estimate(estimate_options, json, telemetry);
 }
 
 }  // namespace

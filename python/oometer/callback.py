@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from oometer import html
 from oometer.huggingface import job_from
 
 _SAMPLES = 256  # of the data set, whose lengths are looked at
+_ENOUGH_STEPS = 5
 
 
 class DoesNotFitError(RuntimeError):
@@ -31,7 +33,7 @@ class FitsCallback(TrainerCallback):
     gpu: a GPU of `oometer presets`; the one of this machine otherwise.
     sequence_length: tokens of the longest sample; otherwise that of the first samples of the data set.
     strict: a tight fit stops it too.
-    log: a file to which a line is added at the end, JSON; it stays on this machine.
+    log: a file to which a line is added at the end, JSON; it stays on this machine. `oometer estimate --telemetry FILE` reads it.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class FitsCallback(TrainerCallback):
         self.log = Path(log) if log else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "oometer/runs.jsonl"
         self.check: oometer.Check | None = None
         self.job: dict[str, Any] = {}
+        self.begun: list[float] = []  # when each step began
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         length = self.sequence_length or getattr(args, "max_length", None) or _longest(kwargs.get("train_dataloader"))
@@ -62,6 +65,9 @@ class FitsCallback(TrainerCallback):
         if not self.check:
             raise DoesNotFitError(self.check)
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.begun.append(time.monotonic())
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.check is None or not torch.cuda.is_available() or not state.is_world_process_zero:
             return
@@ -74,7 +80,7 @@ class FitsCallback(TrainerCallback):
             "oometer": oometer.__version__,
             "gpu": torch.cuda.get_device_name(),
             "predicted": {name: predicted[name] for name in measured},
-            "measured": measured,
+            "measured": measured | _step_seconds(self.begun),
             "job": self.job,
         }
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +91,12 @@ class FitsCallback(TrainerCallback):
 def _this_gpu() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {"usable_bytes": properties.total_memory, "compute_capability": f"{properties.major}.{properties.minor}"}
+
+
+def _step_seconds(begun: list[float]) -> dict[str, float]:
+    """From one step's begin to the next, in the middle: few are followed by an evaluation, and the first two warm up."""
+    steps = [later - earlier for earlier, later in zip(begun[2:], begun[3:], strict=False)]
+    return {"step_seconds": statistics.median(steps)} if len(steps) >= _ENOUGH_STEPS else {}
 
 
 def _longest(loader: Any) -> int | None:

@@ -74,7 +74,7 @@ TEST_CASE("A plan costs what the job costs with its change", "[advice]") {
     CHECK(plan["step"].get<double>() > before);  // what is kept less is computed again
     before = plan["step"];
   }
-  description["gpu"] = {{"memory_gib", 80}};
+  description["gpu"] = {{"usable_bytes", 80'000'000'000}, {"compute_capability", "9.0"}};
   const nlohmann::json untimed = nlohmann::json::parse(checkpoint_advice_json(description.dump()));
   CHECK(untimed[0]["least"]["step"].is_null());
   CHECK(untimed[0]["least"]["total"].is_number());
