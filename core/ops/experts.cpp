@@ -14,6 +14,20 @@ namespace {
 /// value_selecting_reduction_backward, gather_backward: zeros, into which the gradient is scattered.
 void scatter_backward(Backward& b) { b.give(0, empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype())); }
 
+/// The same by scatter_add_, which adds element by element: `n` of its work says how many.
+void scatter_add_backward(Backward& b) {
+  Tensor result = empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype());
+  const std::int64_t added = b.grad().nbytes();
+  if (!b.context.stopped)
+    b.context.work({.op = static_cast<OpId>(Op::gather),
+                    .kind = WorkKind::index,
+                    .dtype = result.dtype(),
+                    .read = added,
+                    .written = result.nbytes()},
+                   {.n = b.grad().numel()});
+  b.give(0, std::move(result));
+}
+
 }  // namespace
 
 TopK topk(const Tensor& x, std::int64_t k) {
@@ -41,7 +55,7 @@ TopK max(const Tensor& x) {
 }
 
 Tensor gather(const Tensor& x, const Tensor& indices) {
-  Record record(Op::gather, scatter_backward, {&x});
+  Record record(Op::gather, scatter_add_backward, {&x});
   if (record) record->sizes = x.sizes();
   record.save(x);  // for its sizes (derivatives.yaml, gather_backward)
   record.save(indices);

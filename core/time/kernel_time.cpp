@@ -16,6 +16,14 @@ constexpr double kLaunch = 3 * kMicro;  ///< of a kernel alone: LAUNCH in tools/
 /// 989.4 TFLOP/s (FlashAttention-3, arXiv 2407.08608, abstract). What was measured on them is FlashAttention-3.
 constexpr double kFlashAttention2 = 0.35 * 989.4 * kTera;
 
+/// Memory-efficient attention is CUTLASS's of 2022, for Ampere (fmha_cutlassF_..._sm80). What it computes in a second
+/// on an H100 and an H200 with heads of up to 64 and of more: 47 TFLOP/s in forward and 59 in backward with T5's bias
+/// and dropout (tests/measured/time/profiles.jsonl); and 113 where four Vicuna layers have 17 ms for it on an H100
+/// (h100.jsonl, vicuna-4-layers-sdpa-efficient).
+constexpr double kEfficientAttention64 = 55 * kTera, kEfficientAttention128 = 113 * kTera;
+
+bool is_efficient_attention(Op op) { return op == Op::efficient_attention || op == Op::efficient_attention_backward; }
+
 bool is_flash_attention_2(Op op) {
   return op == Op::flash_attention || op == Op::flash_attention_backward || op == Op::flash_attn ||
          op == Op::flash_attn_backward;
@@ -36,6 +44,11 @@ constexpr double kAccumulatedRow = 1.03 * kMicro;
 /// 50,265 and 30,527 words, reached 92 to 100 TFLOP/s where the logits are written and 140 to 149 where their gradient
 /// is read, on an H200 (tests/measured/time/profiles.jsonl).
 constexpr double kOddResult = 96 * kTera, kOddOperands = 145 * kTera;
+
+/// scatter_add_, gather's backward, adds one element after the other by atomics. DeBERTa's 24 of a step have 50 million
+/// each, of which many meet in one place; the kernels that are not among the 40 listed of it took 22 ms more than
+/// what else is there (the same profiles).
+constexpr double kScatteredElement = 18.6e-12;
 
 /// Kernels of libraries whose times nobody among our sources measured.
 bool is_of_library(Op op) {
@@ -85,6 +98,8 @@ KernelTime KernelTimes::of(const WorkLog& log, const Work& work) const {
     case WorkKind::index:
     case WorkKind::sort:
       time = streamed(work, rates_.rates.reduction, false);
+      if (op == Op::gather && work.product != 0)
+        time.seconds = std::max(time.seconds, kLaunch + static_cast<double>(log.product(work).n) * kScatteredElement);
       if (op == Op::index_put)
         time.seconds = std::max(time.seconds, kLaunch + rows_of_one_index(work) * kAccumulatedRow);
       break;
@@ -133,6 +148,10 @@ KernelTime KernelTimes::attention(const WorkProduct& product, const Work& work) 
   double reached = peak * rate.flops;
   const bool flash = is_flash_attention_2(static_cast<Op>(work.op));
   if (flash && reached > kFlashAttention2) reached = kFlashAttention2;
+  if (half && rates_.rates.strided > 0 && is_efficient_attention(static_cast<Op>(work.op))) {
+    reached = std::min(reached, product.k <= 64 ? kEfficientAttention64 : kEfficientAttention128);
+    rate.tokens = 0;  // within these
+  }
   // What a row of queries costs beside its keys is as much as so many keys. Of causal attention, which was measured, a
   // row has half of them; of full attention all.
   const bool causal = product.flops < product.counted;

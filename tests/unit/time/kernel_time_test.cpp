@@ -135,5 +135,21 @@ TEST_CASE("An all_reduce sends what an all_gather sends twice", "[time]") {
   CHECK(seconds("a100-80gb-pcie", Op::all_reduce, 8) > 10 * reduced);
 }
 
+TEST_CASE("Memory-efficient attention does not use what Hopper has for it", "[time]") {
+  const WorkProduct heads{.batch = 96, .m = 512, .n = 512, .k = 64, .flops = 6442450944, .counted = 6442450944};
+  const auto seconds = [&](const char* gpu, Op op) {
+    return time_of(gpu, of(op, WorkKind::attention, DType::bfloat16), heads).seconds;
+  };
+  // T5's on an H200: tests/measured/time/profiles.jsonl
+  CHECK(seconds("h200", Op::efficient_attention) == Catch::Approx(137e-6).epsilon(0.2));
+  CHECK(seconds("h200", Op::cudnn_attention) < 70e-6);
+}
+
+TEST_CASE("What gather's backward adds it adds one by one", "[time]") {
+  constexpr std::int64_t kElements = 16 * 12 * 512 * 512;
+  const Work work = of(Op::gather, WorkKind::index, DType::bfloat16, 2 * kElements);
+  CHECK(time_of("h200", work, {.n = kElements}).seconds == Catch::Approx(0.94e-3).epsilon(0.02));
+}
+
 }  // namespace
 }  // namespace oometer
