@@ -67,7 +67,9 @@ describe('which blocks to checkpoint', () => {
     expect(await rows.count()).toBeGreaterThan(4);
     const bytes = (await rows.locator('td:nth-child(2)').allInnerTexts()).map(Number);
     expect(bytes).toEqual([...bytes].sort((a, b) => b - a));
-    expect((await rows.locator('td:nth-child(4)').allInnerTexts()).every((step) => /^[\d.]+\s(s|ms)$/.test(step))).toBe(true);
+    expect((await rows.locator('td:nth-child(4)').allInnerTexts()).every((step) => /^[\d.]+\s(s|ms)$/.test(step))).toBe(
+      true,
+    );
     await rows.last().getByRole('button').click();
     await expect.poll(total).toBeLessThan(before);
     expect(page.url()).toMatch(/ckptplan=[\w-]+/);
