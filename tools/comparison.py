@@ -166,7 +166,7 @@ def sections(cases: list[Case], oometer: Path) -> list[Section]:
             "A learned correction",
             "There is none, as none helps. tools/correction.py learns what is left over of 295 measured steps on 8 GPUs and of 410 peaks "
             "of reserved memory on 7, as one factor or by a ridge regression on the report's figures, and judges each GPU by what the others "
-            "taught. Steps are 4.5 % off as computed (median; nine of ten within 19 %), 5.4 % with a factor (20 %) and 4.8 % with the regression "
+            "taught. Steps are 4.5 % off as computed (median; nine of ten within 19 %), 5.2 % with a factor (19 %) and 4.7 % with the regression "
             "(19 %). Peaks are off by less than 0.05 % as computed (nine of ten within 5.5 %), the same with a factor, which is 1, and by 2.0 % "
             "with the regression (13 %).",
         ),
