@@ -96,3 +96,10 @@ def test_the_callback_stops_what_does_not_fit(model: Any, tmp_path: Path) -> Non
     assert train(gpu="t4").job["data"]["sequence_length"] == 64
     with pytest.raises(DoesNotFitError, match="Does not fit on t4"):
         train(gpu="t4", sequence_length=100_000)
+
+
+def test_seconds_of_a_step_are_those_in_the_middle() -> None:
+    from oometer.callback import _step_seconds
+
+    assert _step_seconds([0, 5, 6, 7, 8, 9]) == {}
+    assert _step_seconds([0, 5, 6, 7, 8, 9, 109, 110]) == {"step_seconds": 1}
