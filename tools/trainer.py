@@ -1080,13 +1080,14 @@ def record(spec: Spec, out: Path | None, on_gpu: bool = False) -> None:
         file.write(line + "\n")
 
 
-def in_a_fork(spec: Spec, out: Path | None, on_gpu: bool) -> bool:
+def forked(do: Callable[[], None]) -> bool:
+    """Whether a process of its own did it without an error."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            record(spec, out, on_gpu)
+            do()
             sys.stdout.flush()
             code = 0
         except BaseException:
@@ -1121,7 +1122,7 @@ def main() -> None:
     trl = ("trl.SFTTrainer",) if any(spec["loop"]["kind"] in TRL for spec in specs) else ()
     import_for_forks("transformers.Trainer", *trl, *own)
     for spec in specs:
-        print(spec["name"], "ok" if in_a_fork(spec, given.out, given.gpu) else "FAILED", file=sys.stderr, flush=True)
+        print(spec["name"], "ok" if forked(lambda spec=spec: record(spec, given.out, given.gpu)) else "FAILED", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

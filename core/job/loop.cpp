@@ -27,8 +27,10 @@ struct Trainer {
   std::string_view name, arguments;
   bool is_trl() const { return name.starts_with("trl."); }
   bool is_llamafactory() const { return name.starts_with("llamafactory."); }
+  bool is_llava() const { return name.starts_with("llava."); }
 };
 constexpr Trainer kTrainers[] = {{"transformers.Trainer", "TrainingArguments"},
+                                 {"llava.LLaVATrainer", "llava.train.train.TrainingArguments"},
                                  {"trl.SFTTrainer", "SFTConfig"},
                                  {"trl.DPOTrainer", "DPOConfig"},
                                  {"trl.KTOTrainer", "KTOConfig"},
@@ -50,10 +52,13 @@ struct OwnArgument {
   Use use;
   std::string_view of;  ///< the arguments' classes that have it (trl 1.16, llamafactory 0.9.5), with blanks between
 };
+constexpr std::string_view kLlavaArguments = "llava.train.train.TrainingArguments";
 constexpr OwnArgument kOwnArguments[] = {
     {"activation_offloading", Use::read, "SFTConfig DPOConfig KTOConfig RewardConfig TrainingArguments"},
     {"assistant_only_loss", Use::spelled, "SFTConfig"},
     {"beta", Use::harmless, "DPOConfig KTOConfig ORPOConfig"},
+    {"bits", Use::spelled, kLlavaArguments},
+    {"cache_dir", Use::harmless, kLlavaArguments},
     {"center_rewards_coefficient", Use::read, "RewardConfig"},
     {"chat_template_path", Use::spelled, "SFTConfig RewardConfig"},
     {"completion_only_loss", Use::spelled, "SFTConfig"},
@@ -63,34 +68,48 @@ constexpr OwnArgument kOwnArguments[] = {
     {"desirable_weight", Use::harmless, "KTOConfig"},
     {"disable_dropout", Use::read, "DPOConfig KTOConfig RewardConfig ORPOConfig"},
     {"discopop_tau", Use::harmless, "DPOConfig"},
+    {"double_quant", Use::harmless, kLlavaArguments},
     {"dpo_label_smoothing", Use::harmless, "FinetuningArguments"},
     {"eos_token", Use::harmless, "SFTConfig RewardConfig"},
     {"eval_packing", Use::spelled, "SFTConfig"},
+    {"evaluation_strategy", Use::spelled, kLlavaArguments},
     {"f_alpha_divergence_coef", Use::harmless, "DPOConfig"},
     {"f_divergence_type", Use::spelled, "DPOConfig"},
+    {"freeze_mm_mlp_adapter", Use::refused, kLlavaArguments},
     {"generate_during_eval", Use::refused, "ORPOConfig"},
+    {"group_by_modality_length", Use::harmless, kLlavaArguments},
     {"is_encoder_decoder", Use::refused, "ORPOConfig"},
-    {"label_smoothing", Use::harmless, "DPOConfig"},
     {"kto_chosen_weight", Use::harmless, "FinetuningArguments"},
     {"kto_rejected_weight", Use::harmless, "FinetuningArguments"},
+    {"label_smoothing", Use::harmless, "DPOConfig"},
     {"ld_alpha", Use::read, "DPOConfig FinetuningArguments"},
+    {"lora_alpha", Use::spelled, kLlavaArguments},
+    {"lora_bias", Use::spelled, kLlavaArguments},
+    {"lora_dropout", Use::spelled, kLlavaArguments},
+    {"lora_enable", Use::spelled, kLlavaArguments},
+    {"lora_r", Use::spelled, kLlavaArguments},
+    {"lora_weight_path", Use::refused, kLlavaArguments},
     {"loss_type", Use::read, "SFTConfig DPOConfig KTOConfig FinetuningArguments"},
     {"loss_weights", Use::harmless, "DPOConfig"},
     {"max_completion_length", Use::harmless, "ORPOConfig"},
     {"max_length", Use::read, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
+    {"mm_projector_lr", Use::refused, kLlavaArguments},
     {"model_init_kwargs", Use::spelled, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
+    {"model_max_length", Use::spelled, kLlavaArguments},
+    {"mpt_attn_impl", Use::harmless, kLlavaArguments},
     {"packing", Use::spelled, "SFTConfig"},
     {"packing_strategy", Use::spelled, "SFTConfig"},
     {"pad_to_multiple_of", Use::spelled, "SFTConfig DPOConfig KTOConfig RewardConfig"},
     {"pad_token", Use::harmless, "SFTConfig DPOConfig RewardConfig"},
     {"padding_free", Use::read, "SFTConfig DPOConfig"},
     {"padding_value", Use::harmless, "ORPOConfig"},
+    {"precompute_ref_batch_size", Use::harmless, "DPOConfig KTOConfig"},
+    {"precompute_ref_log_probs", Use::read, "DPOConfig KTOConfig"},
     {"pref_bco_weight", Use::spelled, "FinetuningArguments"},
     {"pref_beta", Use::harmless, "FinetuningArguments"},
     {"pref_ftx", Use::read, "FinetuningArguments"},
     {"pref_loss", Use::spelled, "FinetuningArguments"},
-    {"precompute_ref_batch_size", Use::harmless, "DPOConfig KTOConfig"},
-    {"precompute_ref_log_probs", Use::read, "DPOConfig KTOConfig"},
+    {"quant_type", Use::harmless, kLlavaArguments},
     {"ref_model_mixup_alpha", Use::harmless, "DPOConfig KTOConfig"},
     {"ref_model_sync_steps", Use::harmless, "DPOConfig KTOConfig"},
     {"router_aux_loss_coef", Use::spelled, "SFTConfig DPOConfig KTOConfig"},
@@ -207,6 +226,7 @@ class Spelling {
     take_own_arguments();
     if (trainer_.is_trl()) spell_trl();
     if (trainer_.is_llamafactory()) spell_llamafactory();
+    if (trainer_.is_llava()) spell_llava();
     spell_precision();
     const bool is_trl_in_zero_3 = trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3;
     if (is_trl_in_zero_3 && compares_with_reference()) check_reference_in_zero_3();
@@ -520,7 +540,7 @@ class Spelling {
     json value;
     if (args_.has(key) || (trainer_.is_trl() && args_.has(options_key))) {  // which is on by default there
       ConfigReader options = args_.object(options_key);
-      const bool reentrant = options.boolean("use_reentrant", false);
+      const bool reentrant = options.boolean("use_reentrant", trainer_.is_llava());
       options.ignore({"preserve_rng_state", "determinism_check", "debug"});
       if (trainer_.is_trl() && options.boolean("selective", false))
         options.fail_found("selective", "not-modelled", "selective checkpointing is not supported yet: leave it out");
@@ -787,6 +807,47 @@ class Spelling {
     if (args_.number("pref_bco_weight", 0, 0, 1e9) != 0) args_.fail_found("pref_bco_weight", "not-modelled", kNotYet);
   }
 
+  /// train() of llava/train/train.py, around transformers 4.37.2's arguments.
+  void spell_llava() {
+    json& training = job_["training"];
+    const json precision = training.value("precision", json());
+    if (!args_.boolean("bf16", precision.is_object() && precision.value("autocast", json()) == "bf16"))
+      args_.fail("", "not-modelled",
+                 "found no \"bf16\": true, without which weights are in float32 and the tower in float16; that is not "
+                 "supported yet");
+    if (args_.integer("bits", 16, {4, 16}) != 16)
+      args_.fail_found("bits", "not-modelled", "expected 16: LLaVA's QLoRA is not supported yet");
+    if (args_.text("evaluation_strategy", "no") != "no")
+      args_.fail_found("evaluation_strategy", "inconsistent", "train.py gives no data to evaluate: leave it out");
+    if (const json* most = args_.find("model_max_length")) say("model_max_length", "/data/sequence_length", *most, {});
+    if (!args_.has("optim") && !has("/training/optimizer"))
+      training["optimizer"]["implementation"] = "foreach";  // adamw_torch
+    // build_vision_projector, after from_pretrained: in the default type. An engine casts it.
+    if (!is_run_by("deepspeed") && !training.contains("float32_modules"))
+      training["float32_modules"] = {"mm_projector"};
+    spell_llava_adapters();
+  }
+
+  void spell_llava_adapters() {
+    json& training = job_["training"];
+    const bool is_asked = args_.boolean("lora_enable", false);
+    const json rank = args_.integer("lora_r", 64, {1, 1 << 20}), alpha = args_.number("lora_alpha", 16, 0, 1e9),
+               dropout = args_.number("lora_dropout", 0.05, 0, 1);
+    const std::string bias = args_.text("lora_bias", "none");
+    if (!is_asked) return;
+    if (training.contains("lora"))
+      return args_.fail_found("lora_enable", "inconsistent",
+                              "the job's /training/lora says which adapters: leave one of them out");
+    // find_all_linear_names: the language model's. The projector, made later, trains whole.
+    training["lora"] = {
+        {"rank", rank},
+        {"alpha", alpha},
+        {"dropout", dropout},
+        {"bias", bias},
+        {"target_modules", "(?!.*vision_tower).*\\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"},
+        {"also_train", {"mm_projector"}}};
+  }
+
   /// Its null is 512 tokens (ORPOTrainer.__init__), and it has no multiple to pad to.
   void spell_orpo() {
     if (args_.has("max_length") && given_["max_length"].is_null()) given_["max_length"] = 512;
@@ -945,11 +1006,6 @@ std::optional<Error> spell_out_loop(json& job) {
   const json name = loop.is_object() ? loop.value("name", json()) : loop;
   const auto trainer =
       std::find_if(std::begin(kTrainers), std::end(kTrainers), [&](const Trainer& t) { return name == t.name; });
-  // Its import of ALL_LAYERNORM_LAYERS from transformers.trainer fails from transformers 5 on.
-  if (name == "llava.LLaVATrainer")
-    return Error{"not-modelled", "/training/loop",
-                 "found \"llava.LLaVATrainer\", which runs on transformers 4.37 alone, whose Trainer is not supported "
-                 "yet; expected \"step\" with the framework \"llava\": the same forward, backward and optimizer"};
   if (trainer == std::end(kTrainers)) return std::nullopt;
   if (loop.is_string()) loop = {{"name", name}};
   if (const json args = loop.value("args", json::object()); !args.is_object())

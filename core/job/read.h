@@ -64,6 +64,9 @@ void write_routing(const ExpertLoad& routing, nlohmann::json& data);
 void check_experts(ConfigReader& reader, const Job& job);
 /// What installed packages of kernels (Runtime::kernels) cannot run yet, and what of them is not in the numbers.
 void check_kernels(ConfigReader& reader, Job& job);
+/// What LLaVATrainer cannot do, or cannot yet: of its arguments, and of a job that runs it.
+void check_llava_trainer(ConfigReader& training, ConfigReader& args, const Runtime& runtime, const LoopConfig& loop);
+void check_llava_job(ConfigReader& reader, const Job& job);
 /// What LLaMA-Factory's trainers of preferences cannot do, or cannot yet.
 void check_llamafactory(ConfigReader& reader, const Job& job);
 

@@ -535,6 +535,7 @@ void check_trl(ConfigReader& training, const LoopConfig& loop) {
     check_trl(training, loop);
   }
   if (loop.max_steps == 0) args.fail_found("max_steps", "out-of-range", "expected at least 1, or -1 for whole epochs");
+  if (loop.name == LoopName::llava) return check_llava_trainer(training, args, runtime, loop);
   if (runtime.framework != Framework::transformers || runtime.transformers < Version{5, 23, 0})
     training.fail_found(kKey, "not-modelled",
                         "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -300,6 +301,20 @@ bool is_automodels(const Job& job) {
   }
 }
 
+/// train() (llava/train/train.py) takes the tower to the device, and Trainer what is left.
+[[gnu::noinline]] void move_tower_first(Context& context, const Model& model) {
+  for (const bool takes_tower : {true, false}) {
+    const auto is_taken = [&](const auto& its) {
+      return (module_path(context.log, its.module).find("vision_tower") != std::string::npos) == takes_tower;
+    };
+    std::vector<Parameter> parameters;
+    std::vector<Buffer> buffers;
+    std::copy_if(model.parameters.begin(), model.parameters.end(), std::back_inserter(parameters), is_taken);
+    std::copy_if(model.buffers.begin(), model.buffers.end(), std::back_inserter(buffers), is_taken);
+    move_to_device(context, parameters, buffers);
+  }
+}
+
 }  // namespace
 
 Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) {
@@ -374,7 +389,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       context.stopped = false;
       // accelerate's FSDP takes a unit's parameters to the device when it makes the unit, Automodel's makes shards
       // there.
-      if (!job.parallel.fsdp.by_accelerate && job.parallel.fsdp.preparer != FsdpConfig::Preparer::automodel)
+      if (job.training.loop.name == LoopName::llava)
+        move_tower_first(context, *model);
+      else if (!job.parallel.fsdp.by_accelerate && job.parallel.fsdp.preparer != FsdpConfig::Preparer::automodel)
         move_to_device(context, model->parameters, model->buffers);
     }
     simulation.module_parameters.resize(context.log.modules.size());

@@ -125,6 +125,7 @@ struct OptimizerConfig {
 enum class LoopName : std::uint8_t {
   step,
   trainer,
+  llava,  ///< LLaVA's own, of its own code (Framework::llava)
   sft,
   dpo,
   kto,

@@ -83,6 +83,8 @@ inline constexpr Choice<LoopName> kLoops[] = {
      "Forward, loss, backward, optimizer; outputs are dropped before backward"},
     {"transformers.Trainer", LoopName::trainer, "Hugging Face Trainer",
      "transformers.Trainer with its defaults: gradients clipped at 1, logits in float32 beside autocast"},
+    {"llava.LLaVATrainer", LoopName::llava, "LLaVA",
+     "The trainer of LLaVA's own code, on transformers 4.37: bf16 weights under autocast, a projector in float32"},
     {"trl.SFTTrainer", LoopName::sft, "TRL SFTTrainer",
      "TRL's supervised fine-tuning: bf16 autocast, activation checkpointing, and a loss that makes no logits"},
     {"trl.DPOTrainer", LoopName::dpo, "TRL DPOTrainer",

@@ -65,6 +65,8 @@ LlamaRotaryEmbedding::LlamaRotaryEmbedding(const Builder& builder, const LlamaCo
   // In torch's default type while the model is made: the model's own.
   if (kind == Rotary::cached_per_layer || kind == Rotary::matmul_per_layer)
     set_cos_sin_cache(config.max_position_embeddings, builder.dtype);
+  if (context.stopped && cos_cached)  // on the host, from where they go to the device as the module's buffers
+    for (const Tensor* table : {&cos_cached, &sin_cached}) builder.buffers->push_back({*table, module});
 }
 
 void LlamaRotaryEmbedding::set_cos_sin_cache(std::int64_t length, DType dtype) const {

@@ -92,7 +92,7 @@ class OriginalLlava : public LanguageModel {
     const std::int64_t width = data_.image_width > 0 ? data_.image_width : config_.vision.image_size;
     batch.pixel_values =
         input({std::max(data_.images(), data_.micro_batch_size), config_.vision.num_channels, height, width},
-              dtype_);  // images
+              data_.pixel_dtype.value_or(dtype_));  // images
   }
 
   struct Prepared {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "autograd/offload_activations.h"
@@ -42,19 +43,23 @@ class HfTrainer {
   Tensor gather(const Tensor& tensor) const;
   bool autocasts() const { return strategy_.autocasts() && autocast_dtype(training_.precision); }
   bool refused() const { return strategy_.stops(); }
+  virtual void run_step(int step);
+  void set_data(const DataConfig& batch);
+  /// A step's micro-batch, by its number in it.
+  const DataConfig& micro_batch(int step, std::size_t i) const;
 
   Context& context_;
   Model& model_;
   TrainingStrategy& strategy_;
   const LoopConfig& args_;
+  const TrainingConfig& training_;
   const DataConfig* batch_ = nullptr;  ///< what the next batch is like
+  bool is_last_ = true;                ///< of a step's micro-steps, the one whose gradients are reduced
+  ModelInputs inputs_;
+  Tensor tr_loss_, tr_loss_step_;
 
  private:
-  void run_step(int step);
-  void set_data(const DataConfig& batch);
   void get_batch_samples(int step);
-  /// A step's micro-batch, by its number in it.
-  const DataConfig& micro_batch(int step, std::size_t i) const;
   Tensor count_items(const std::vector<ModelInputs>& batches) const;
   void training_step(const ModelInputs& inputs, int step, bool is_last);
   void track_tokens(const ModelInputs& inputs) const;
@@ -64,17 +69,14 @@ class HfTrainer {
   void evaluate(int step);
 
   const Objective& objective_;
-  const TrainingConfig& training_;
   const DataConfig& data_;                        ///< a full micro-batch
   const std::vector<DataConfig>& micro_batches_;  ///< of all steps; empty: full ones
   const std::vector<DataConfig>& evaluation_;     ///< the batches of an evaluation; empty: there is none
 
   const Handle<OffloadActivations> offload_activations_;
   std::vector<ModelInputs> batch_samples_;
-  ModelInputs inputs_;
-  Tensor num_items_in_batch_, tr_loss_, tr_loss_step_;
-  Tensor passed_on_;     ///< what checkpointed blocks keep of the model's keyword arguments until they have run again
-  bool is_last_ = true;  ///< of a step's micro-steps, the one whose gradients are reduced
+  Tensor num_items_in_batch_;
+  Tensor passed_on_;  ///< what checkpointed blocks keep of the model's keyword arguments until they have run again
 };
 
 }  // namespace oometer

@@ -5,6 +5,7 @@
 #include "train/loops/dpo_trainer.h"
 #include "train/loops/hf_trainer.h"
 #include "train/loops/kto_trainer.h"
+#include "train/loops/llava_trainer.h"
 #include "train/loops/orpo_trainer.h"
 #include "train/loops/pairwise_trainer.h"
 #include "train/loops/reward_trainer.h"
@@ -20,6 +21,8 @@ void run_trainer(Context& context, Model& model, Model* reference, TrainingStrat
       return;
     case LoopName::trainer:
       return HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
+    case LoopName::llava:
+      return LlavaTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
     case LoopName::sft:
       return SftTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
     case LoopName::dpo:
