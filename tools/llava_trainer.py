@@ -101,8 +101,8 @@ def job_of(spec: Spec) -> Spec:
         names = {"lora_r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
         training["lora"] = {"rank": 64, "alpha": 16, "dropout": 0.05, "target_modules": LINEAR, "also_train": ["mm_projector"]}
         training["lora"] |= {names[key]: value for key, value in lora.items()}
-    if not spec.get("checkpoint") and args.get("bf16"):
-        training["float32_modules"] = ["mm_projector"]  # which is made after from_pretrained
+    if spec.get("checkpoint"):
+        training["float32_modules"] = []
     training["loop"] = {"name": "llava.LLaVATrainer", "args": {"save_strategy": "no", **args, "max_steps": spec.get("steps", 3)}}
     job = {"version": 1, "model": {"config": config, "name": spec["name"]}, "task": "train"}
     job["data"] = {"micro_batch_size": data["mbs"], "sequence_length": data["length"], "images_per_sample": data.get("images", 1)}
@@ -217,6 +217,7 @@ def make_watch(phases: Phases) -> Any:
     class Watch(transformers.TrainerCallback):
         def __init__(self) -> None:
             self.steps: list[dict[str, int]] = []
+            self.saves: list[dict[str, int]] = []
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             gc.collect()
@@ -226,7 +227,11 @@ def make_watch(phases: Phases) -> Any:
         def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
             self.steps.append(peaks())
             phases.begin(state.global_step, "between")
+            torch.cuda.reset_peak_memory_stats()
             gc.enable()
+
+        def on_save(self, *_: Any, **__: Any) -> None:
+            self.saves.append(peaks())
 
     return Watch()
 
@@ -240,7 +245,10 @@ def run(spec: Spec, trace: Path | None = None) -> Spec:
     if parallel:
         join_group(parallel["world"])
         if parallel["strategy"] == "deepspeed":
+            import deepspeed
+
             tame_deepspeed()
+            deepspeed.init_distributed("fake", auto_mpi_discovery=False)
     values = Values(spec["data"].get("images", 1))
     quiet_torch()
     phases, modules = Phases(), real_trace.Modules()
@@ -290,7 +298,7 @@ def run(spec: Spec, trace: Path | None = None) -> Spec:
         trainer.accelerator.backward = mark_backward
         trainer.train()
         phases.end()
-    truth: Spec = {"steps": watch.steps}
+    truth: Spec = {"steps": watch.steps} | ({"saves": watch.saves} if watch.saves else {})
     truth["versions"] = {m: sys.modules[m].__version__ for m in ("torch", "transformers", "accelerate", "peft", "deepspeed") if sys.modules.get(m)}
     truth["trainable"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
     del values
@@ -301,10 +309,14 @@ def run(spec: Spec, trace: Path | None = None) -> Spec:
 
 
 def name_what_moved() -> None:
-    """What deepspeed 0.12.6 imports of torch and today's has no more."""
+    """What the packages of its time want of torch and today's has no more."""
     import logging
 
     from torch.distributed.elastic.agent.server import api
+    from torch.optim import lr_scheduler
+
+    # A scheduler did not mind that DeepSpeed leaves out empty groups.
+    lr_scheduler.zip = lambda *given, **_: zip(*given, strict=False)  # type: ignore[attr-defined]
 
     for name in ("log", "_get_socket_with_port"):
         if not hasattr(api, name):

@@ -93,7 +93,7 @@ constexpr OwnArgument kOwnArguments[] = {
     {"loss_weights", Use::harmless, "DPOConfig"},
     {"max_completion_length", Use::harmless, "ORPOConfig"},
     {"max_length", Use::read, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
-    {"mm_projector_lr", Use::refused, kLlavaArguments},
+    {"mm_projector_lr", Use::spelled, kLlavaArguments},
     {"model_init_kwargs", Use::spelled, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
     {"model_max_length", Use::spelled, kLlavaArguments},
     {"mpt_attn_impl", Use::harmless, kLlavaArguments},
@@ -820,8 +820,14 @@ class Spelling {
     if (args_.text("evaluation_strategy", "no") != "no")
       args_.fail_found("evaluation_strategy", "inconsistent", "train.py gives no data to evaluate: leave it out");
     if (const json* most = args_.find("model_max_length")) say("model_max_length", "/data/sequence_length", *most, {});
-    if (!args_.has("optim") && !has("/training/optimizer"))
-      training["optimizer"]["implementation"] = "foreach";  // adamw_torch
+    if (!training.contains("stage")) training["stage"] = "finetune";
+    // adamw_torch, which the class has as its own default
+    json& optimizer = training["optimizer"];
+    if (optimizer.is_null()) optimizer = json::object();
+    if (!args_.has("optim") && optimizer.empty()) optimizer["implementation"] = "foreach";
+    const json* rate = args_.find("mm_projector_lr");
+    if (rate && !rate->is_null() && optimizer.is_object())
+      optimizer["param_groups"] = 4;  // create_optimizer: two more, of the projector
     // build_vision_projector, after from_pretrained: in the default type. An engine casts it.
     if (!is_run_by("deepspeed") && !training.contains("float32_modules"))
       training["float32_modules"] = {"mm_projector"};

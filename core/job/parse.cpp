@@ -305,7 +305,8 @@ Result<Job> read_job(const json& document) {
   check_count(reader.object("gpu"), job.parallel);
   if (job.training.loop.is_trl()) check_trl_on_several_gpus(reader, job);
   if (job.training.loop.is_llamafactory()) check_llamafactory(reader, job);
-  if (job.training.loop.name == LoopName::llava) check_llava_job(reader, job);
+  if (job.training.loop.name == LoopName::llava || job.training.optimizer.param_groups > 2)
+    check_llava_job(reader, job);
   reader.finish();
   if (findings.error) return *findings.error;
 

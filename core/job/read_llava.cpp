@@ -1,3 +1,5 @@
+#include <string>
+
 #include "job/names.h"
 #include "job/read.h"
 
@@ -24,6 +26,10 @@ void check_llava_trainer(ConfigReader& training, ConfigReader& args, const Runti
 void check_llava_job(ConfigReader& reader, const Job& job) {
   const TrainingConfig& training = job.training;
   ConfigReader at = reader.object("training");
+  const std::int64_t groups = training.optimizer.param_groups;
+  if (groups == 3 || (groups == 4 && training.loop.name != LoopName::llava))
+    return at.object("optimizer")
+        .fail_found("param_groups", "inconsistent", "expected 1 or 2; 4 are LLaVATrainer's with mm_projector_lr");
   const auto refuse = [&](const char* key, const std::string& found) {
     at.fail(key, "not-modelled", "found " + found + " under LLaVATrainer, which is not supported yet");
   };
@@ -36,6 +42,13 @@ void check_llava_job(ConfigReader& reader, const Job& job) {
     refuse("precision", "other weights than bf16 (\"bf16\": true), beside which the tower is in fp16,");
   if (training.optimizer.name != OptimizerName::adamw || training.optimizer.is_bitsandbytes())
     refuse("optimizer", "another optimizer than adamw_torch");
+  if (training.stage != Stage::finetune && training.stage != Stage::pretrain)
+    refuse("stage", "another choice of what trains than \"finetune\" and \"pretrain\" (tune_mm_mlp_adapter)");
+  const bool keeps_projector = training.stage == Stage::pretrain;
+  if (job.parallel.strategy == Strategy::deepspeed && training.loop.save_strategy != Every::no &&
+      (job.parallel.deepspeed.zero_stage < 3 || keeps_projector))
+    refuse("loop", std::string("checkpoints (save_strategy) ") +
+                       (keeps_projector ? "of the projector alone with DeepSpeed" : "with ZeRO-1 and 2"));
   if (training.liger != LigerConfig()) refuse("liger", "Liger's kernels");
   if (training.ia3) refuse("ia3", "(IA)³");
   if (!training.peft.empty()) refuse("peft", "a method other than LoRA");

@@ -311,7 +311,8 @@ void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, co
   const char* const key = reader.has("ds_config") ? "ds_config" : "strategy";
   const LoopConfig& loop = job.training.loop;
   const ModelTraits& traits = job.model.config.traits();
-  const bool is_of_preferences = loop.name != LoopName::trainer && loop.name != LoopName::sft;
+  const bool is_llava = loop.name == LoopName::llava;
+  const bool is_of_preferences = !is_llava && loop.name != LoopName::trainer && loop.name != LoopName::sft;
   if (config.zero_stage == 3 && is_of_preferences && (traits.has_experts || traits.takes_images))
     reader.fail(key, "not-modelled",
                 "found ZeRO-3 under " + name_of(loop.name, kLoops) + " with " + traits.class_name +
@@ -320,7 +321,11 @@ void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, co
     reader.fail(key, "not-modelled",
                 "found offload under a trainer, which is not supported yet; expected none, or training.loop "
                 "\"step\"");
-  else if (job.runtime.deepspeed < Version{0, 19, 0})
+  else if (is_llava && job.runtime.deepspeed != Version{0, 12, 6})
+    reader.fail("strategy", "not-modelled",
+                "found LLaVATrainer with another DeepSpeed than its own, which is not supported yet; expected "
+                "runtime.deepspeed 0.12.6");
+  else if (!is_llava && job.runtime.deepspeed < Version{0, 19, 0})
     reader.fail("strategy", "not-modelled",
                 "found a trainer with DeepSpeed before 0.19, which is not supported yet; expected runtime.deepspeed "
                 "0.19.8");

@@ -1,6 +1,7 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
+#include <string>
 
 #include "autograd/engine.h"
 #include "ops/ops.h"
@@ -59,10 +60,24 @@ std::int64_t states_per_parameter(const OptimizerConfig& config) {
   return config.momentum != 0 ? 1 : 0;
 }
 
+namespace {
+
+/// LLaVATrainer.create_optimizer with mm_projector_lr: two groups of the projector after those of the others.
+constexpr std::int64_t kGroupsOfLlava = 4;
+[[gnu::noinline]] bool is_of_projector(const Parameter& parameter) {
+  return module_path(parameter.tensor.context().log, parameter.module).find("mm_projector") != std::string::npos;
+}
+
+}  // namespace
+
 std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter>& parameters, std::int64_t groups) {
   std::vector<std::vector<Parameter>> result(static_cast<std::size_t>(groups));
-  for (const Parameter& parameter : parameters)
-    if (parameter.tensor->leaf_requires_grad) result[groups == 2 && !parameter.decays ? 1 : 0].push_back(parameter);
+  for (const Parameter& parameter : parameters) {
+    if (!parameter.tensor->leaf_requires_grad) continue;
+    std::size_t group = groups > 1 && !parameter.decays ? 1 : 0;
+    if (groups == kGroupsOfLlava && is_of_projector(parameter)) group += 2;
+    result[group].push_back(parameter);
+  }
   std::erase_if(result, [](const std::vector<Parameter>& group) { return group.empty(); });
   return result;
 }

@@ -62,6 +62,10 @@ TEST_CASE("Steps of LLaMA-Factory's trainers of preferences are the real ones' t
   check_cases("llamafactory.jsonl", 27);
 }
 
+TEST_CASE("Steps and checkpoints of LLaVA's own trainer are the real one's to the byte", "[reference][trainer]") {
+  check_cases("llava.jsonl", 38);
+}
+
 TEST_CASE("Trainers' steps and evaluations under DDP are the real ones' to the byte", "[reference][trainer]") {
   check_cases("ddp.jsonl", 44);
 }

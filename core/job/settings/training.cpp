@@ -317,8 +317,9 @@ constexpr Setting kOptimizerRows[] = {
      .words = "Each weight has an optimizer of its own, which steps in a hook (register_post_accumulate_grad_hook) as "
               "soon as its gradient is there, and lets it go; transformers' \"..._layerwise\""},
     {.key = "param_groups",
-     .takes = in<&OptimizerConfig::param_groups>(Range{1, 2}),
-     .words = "Parameter groups: 2, with and without weight decay, as HF Trainer makes them, or 1",
+     .takes = in<&OptimizerConfig::param_groups>(Range{1, 4}),
+     .words = "Parameter groups: 2, with and without weight decay, as HF Trainer makes them, or 1; LLaVATrainer with "
+              "mm_projector_lr has 4",
      .label = "Parameter groups",
      .link = "groups",
      .offers = "2 1"},

@@ -90,14 +90,35 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
       R"({"name": "transformers.Trainer", "args": {"train_sampling_strategy": "group_by_length"}})";
   CHECK(parse_job(looped(grouped)));
   CHECK(error_in(looped(R"("trl.GRPOTrainer")")).pointer == "/training/loop");
-  CHECK(error_in(looped(R"({"name": "llava.LLaVATrainer", "args": {"mm_projector_lr": 2e-5}})")).code ==
-        "not-modelled");
   CHECK(
       error_in(R"({"version": 1, "model": {"preset": "t5gemma-2b-2b"}, "training": {"loop": "transformers.Trainer"}})")
           .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
   CHECK(error.pointer == "/training/loop/compute_metrics");
+}
+
+TEST_CASE("LLaVATrainer's arguments say what its train.py does", "[job][llava]") {
+  const auto job = [](const std::string& args, const std::string& framework = "llava", const std::string& more = "") {
+    return R"({"version": 1, "model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 2, "sequence_length": 2048},
+               "training": {"loop": {"name": "llava.LLaVATrainer", "args": )" +
+           args + "}" + more + R"(}, "runtime": {"framework": ")" + framework + R"("}})";
+  };
+  const Job tuned = *parse_job(
+      job(R"({"bf16": true, "gradient_checkpointing": true, "lora_enable": true, "mm_projector_lr": 2e-5})"));
+  CHECK(tuned.training.stage == Stage::finetune);
+  CHECK(tuned.training.precision == Precision::bf16_in_autocast);
+  CHECK(tuned.training.float32_modules == std::vector<std::string>{"mm_projector"});
+  CHECK(tuned.training.checkpointing.mode == CheckpointMode::reentrant);
+  CHECK(tuned.training.optimizer.param_groups == 4);
+  CHECK(tuned.training.optimizer.implementation == OptimizerImplementation::foreach_);
+  CHECK(tuned.training.lora->also_train == std::vector<std::string>{"mm_projector"});
+  CHECK(error_in(job("{}")).pointer == "/training/loop/args");
+  CHECK(error_in(job(R"({"bf16": true, "bits": 4})")).pointer == "/training/loop/args/bits");
+  CHECK(error_in(job(R"({"bf16": true})", "transformers")).pointer == "/training/loop");
+  CHECK(error_in(job(R"({"bf16": true})", "llava", R"(, "stage": "full")")).pointer == "/training/stage");
+  CHECK(error_in(job(R"({"bf16": true, "neftune_noise_alpha": 5})")).code == "not-modelled");
+  CHECK(error_in(job(R"({"bf16": true, "loss_type": "nll"})")).code == "inconsistent");
 }
 
 TEST_CASE("Samples of like length come together where the trainer sorts them", "[job]") {
