@@ -2,6 +2,7 @@
 
 #include "job/names.h"
 #include "job/read.h"
+#include "train/step.h"
 
 namespace oometer {
 
