@@ -129,16 +129,25 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
   const LoopConfig& loop = job.training.loop;
   const bool has_own_reference = !job.training.has_adapters() || job.model.reference == Reference::copy;
   // prepare_fsdp (trl 1.16, models/utils.py) wraps the reference as a model of its own.
-  if (is_fsdp && loop.name == LoopName::dpo &&
+  if (is_fsdp && (loop.name == LoopName::dpo || loop.name == LoopName::kto) &&
       (loop.precompute_ref_log_probs ||
        (has_own_reference && (job.parallel.strategy == Strategy::fsdp1 || job.parallel.fsdp.cpu_offload))))
     reader.object("training")
         .fail("loop", "not-modelled",
-              std::string("found trl.DPOTrainer under ") +
+              "found " + name_of(loop.name, kLoops) + " under " +
                   (job.parallel.fsdp.cpu_offload && !loop.precompute_ref_log_probs ? "FSDP on the host" : "FSDP") +
                   " with a reference that is a model of its own, or was one, which is not supported yet; expected "
                   "adapters, whose policy without them is the reference, or fsdp2 without offload, ddp or deepspeed");
-  if ((loop.name == LoopName::kto || loop.name == LoopName::reward || loop.name == LoopName::orpo) && is_fsdp)
+  if (job.parallel.strategy == Strategy::fsdp1 && loop.name == LoopName::kto &&
+      job.training.checkpointing.mode != CheckpointMode::none)
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found trl.KTOTrainer under FSDP1 with checkpointed activations, which is not supported yet; expected "
+              "\"gradient_checkpointing\": false among its arguments, or fsdp2");
+  if (is_fsdp && loop.name == LoopName::kto && job.parallel.fsdp.cpu_offload)
+    reader.object("training")
+        .fail("loop", "not-modelled", "found trl.KTOTrainer under FSDP on the host, which is not supported yet");
+  if ((loop.name == LoopName::reward || loop.name == LoopName::orpo) && is_fsdp)
     reader.object("training")
         .fail("loop", "not-modelled",
               "found " + name_of(loop.name, kLoops) +

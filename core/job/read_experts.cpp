@@ -70,18 +70,24 @@ void check_experts(ConfigReader& reader, const Job& job) {
   const ModelTraits& traits = job.model.config.traits();
   const bool adds_loss =
       loop.has_fused_head() ? traits.balances_experts : loop.is_trl() && traits.outputs_router_logits;
+  // Of KTO's forwards the policy's own has routers' logits: all that a loss without a KL term asks of it.
+  const bool has_own_reference = !job.training.has_adapters() || job.model.reference == Reference::copy;
+  const bool is_known = loop.has_fused_head() &&
+                        (loop.name == LoopName::sft || (loop.name == LoopName::dpo && !traits.outputs_router_logits) ||
+                         (loop.name == LoopName::kto && !traits.outputs_router_logits &&
+                          loop.loss_type == "apo_zero_unpaired" && has_own_reference));
   if (loop.has_fused_head() && !traits.counts_experts)
     reader.object("training")
         .fail("loop", "inconsistent",
               "found a trainer of TRL 1.16, which stops with " + traits.class_name +
                   ": it asks the config for num_experts, which is not there (trl/trainer/utils.py, _fused_forward); "
                   "expected transformers.Trainer, or router_aux_loss_coef 0 in the model's config");
-  else if (adds_loss && (!loop.has_fused_head() ||
-                         (loop.name != LoopName::sft && (loop.name != LoopName::dpo || traits.outputs_router_logits))))
+  else if (adds_loss && !is_known)
     reader.object("training")
         .fail("loop", "not-modelled",
               "found a trainer of TRL, which adds the loss that balances experts; that is supported with SFTTrainer "
-              "and DPOTrainer (TRL 1.15 or later): expected that, transformers.Trainer or \"step\"");
+              "and DPOTrainer (TRL 1.15 or later), and with KTOTrainer's apo_zero_unpaired and a reference of its own: "
+              "expected that, transformers.Trainer or \"step\"");
   if (traits.outputs_router_logits && (job.task == Task::inference || traits.classifies))
     reader.fail("model", "not-modelled",
                 "found output_router_logits in its config, which is supported with the training of language models "

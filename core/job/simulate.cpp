@@ -334,8 +334,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                                             resolve_memory_behaviours(job.runtime).weights_loaded_ahead);
   std::optional<bool> output_router_logits;
   const LoopName loop = job.training.loop.name;
-  if ((loop == LoopName::sft || loop == LoopName::dpo) && job.training.loop.has_fused_head())
-    output_router_logits = job.model.config.traits().balances_experts;  // SFTTrainer.__init__, DPOTrainer (trl 1.16)
+  if ((loop == LoopName::sft || loop == LoopName::dpo || loop == LoopName::kto) && job.training.loop.has_fused_head())
+    output_router_logits = job.model.config.traits().balances_experts;  // their __init__ (trl 1.16)
   const ModelOptions options{
       weight_dtype(job.training.precision),
       job.training.attention,

@@ -76,7 +76,7 @@ TEST_CASE("Trainers' steps under DeepSpeed's ZeRO are the real ones' to the byte
 
 TEST_CASE("Trainers' steps and evaluations under FSDP1 and FSDP2 are the real ones' to the byte",
           "[reference][trainer]") {
-  check_cases("fsdp.jsonl", 175);
+  check_cases("fsdp.jsonl", 186);
 }
 
 TEST_CASE("Trainers' steps with 4-bit weights under FSDP1 and FSDP2 are the real ones' to the byte",
@@ -131,7 +131,7 @@ TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to th
 }
 
 TEST_CASE("Steps and evaluations of TRL's KTOTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("kto.jsonl", 6);
+  check_cases("kto.jsonl", 12);
 }
 
 TEST_CASE("Steps and evaluations of TRL's ORPOTrainer are the real one's to the byte", "[reference][trainer]") {

@@ -67,8 +67,9 @@ FusedCausalLMOutput KtoTrainer::call_fused(Model& model, const DataConfig& batch
   FusedLmHead& lm_head = &model == reference_ ? reference_head_ : lm_head_;
   model.set_data(batch);
   lm_head.scored = batch.scored;
-  const ModelOutputs outputs = call_model(model, inputs);
+  ModelOutputs outputs = call_model(model, inputs);
   if (model.refusal) model_.refusal = model.refusal;
+  lm_head.output.aux_loss = std::move(outputs.aux_loss);
   return std::exchange(lm_head.output, {});
 }
 
@@ -173,6 +174,12 @@ Tensor KtoTrainer::compute_loss(ModelInputs batch, const Tensor&, ModelOutputs* 
   }
   log_metrics(outputs, indices, logps, rewards, {num_chosen, num_rejected}, batch);
   Tensor loss = nanmean(losses);
+  if (outputs.aux_loss) {
+    const Tensor weighted = mul_scalar(outputs.aux_loss);
+    loss = add(loss, weighted);
+    const NoGrad no_grad(context_);
+    const Tensor logged = mean_all(gather(outputs.aux_loss));
+  }
   if (returned) {  // the logits are made for it, by one more forward
     const NoGrad no_grad(context_);
     model_kwargs.labels.reset();
