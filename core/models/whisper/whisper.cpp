@@ -370,14 +370,6 @@ class WhisperForConditionalGeneration : public EncoderModel {
   }
 
  private:
-  Tensor shift_tokens_right(const Tensor& labels) const {
-    const Shape tokens = labels.sizes();
-    Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
-    { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
-    const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
-    return shifted_input_ids;
-  }
-
   ModelOutputs forward_beside(const ModelInputs& inputs, const Tensor& decoder_input_ids) {
     Tensor states, sequence_output;
     const Tensor encoder_states = encoder_(
