@@ -270,8 +270,13 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
     const Tensor& tensor = parameter->tensor;
     QuantState* state = state_of(*parameter);
     const bool of_experts = state && is_of_experts(*parameter);
-    replace_data(tensor,
-                 state ? pack(loaded[i], *state, of_experts ? DType::uint8 : config_.quant_storage) : loaded[i]);
+    {
+      // Params4bit._quantize: self.data.contiguous(), of a Conv1D's weight, which is [in, out]
+      const bool is_turned = state && context_.log.modules[parameter->module].type == std::string_view("Conv1D");
+      const Tensor turned = is_turned ? empty_like(Op::clone, loaded[i]) : Tensor();
+      replace_data(tensor,
+                   state ? pack(loaded[i], *state, of_experts ? DType::uint8 : config_.quant_storage) : loaded[i]);
+    }
     loaded[i].reset();
     if (of_experts) context_.empty_cache();
     if (state) tensor->leaf_requires_grad = false;

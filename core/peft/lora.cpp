@@ -107,8 +107,9 @@ LoraLinear::LoraLinear(const LoraModel& model, Builder& builder, std::int64_t in
   Builder inside = builder;
   inside.wrapping = nullptr;
   inside.quantizer = nullptr;
+  const bool is_conv_1d = inside.context->log.modules[module_].type == std::string_view("Conv1D");
   inside.context->log.modules[module_].type = "lora.Linear";
-  builder = inside.child("base_layer", "Linear");
+  builder = inside.child("base_layer", is_conv_1d ? "Conv1D" : "Linear");
   base_layer_ = builder.module;
   for (std::size_t i = 0; i < model.adapters(); ++i) {
     const std::int64_t rank = model.rank_of(i, module_);

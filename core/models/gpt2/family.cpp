@@ -122,8 +122,14 @@ class GPT2LMHeadModel : public PositionedLM {
 /// refused.
 void convert_targets(ConfigReader&, const FamilyConfig&, LoraConfig&) {}
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = gpt2_traits(config);
+  allow_compared(t, {Feature::quantization});
+  return t;
+}
+
 constexpr Family make_family() {
-  Family family = positioned_family<TextConfig, read, GPT2LMHeadModel>(kClasses, kBlocks, gpt2_traits);
+  Family family = positioned_family<TextConfig, read, GPT2LMHeadModel>(kClasses, kBlocks, traits);
   family.convert_targets = convert_targets;
   return family;
 }
