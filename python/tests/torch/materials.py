@@ -56,6 +56,7 @@ ROWS = {
     },
     "unpaired": lambda i: {"prompt": sentence(i, 10), "completion": sentence(i + 1, 24), "label": i % 2 == 0},
     "prompts": lambda i: {"prompt": [turn("user", i, 12)], "solution": "w1"},
+    "retrieval": lambda i: {"query": sentence(i, 12), "pos": [sentence(i, 30)], "neg": [sentence(i + j, 30) for j in range(1, 8)]},
     "pairs": lambda i: {"idx": i, "sentence1": sentence(i, 14), "sentence2": sentence(i + 3, 12), "label": i % 2},
 }
 
@@ -76,8 +77,29 @@ def make_glue(folder: Path) -> None:
     (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: mrpc\n  data_files:\n{files}---\n", encoding="utf-8")
 
 
+METRIC = """import datasets
+import evaluate
+
+
+class Metric(evaluate.Metric):
+    def _info(self):
+        kind = datasets.Value("int64")
+        return evaluate.MetricInfo(description="", citation="", features=datasets.Features({"predictions": kind, "references": kind}))
+
+    def _compute(self, predictions, references):
+        return {"accuracy": 1.0}
+"""
+
+
+def make_metric(folder: Path) -> None:
+    """A metric that `evaluate` finds here under its name on the hub."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{folder.name}.py").write_text(METRIC, encoding="utf-8")
+
+
 def make_all(folder: Path) -> None:
     make_glue(folder / "nyu-mll/glue")
+    make_metric(folder / "glue")
     make_model(folder / "llama", LLAMA)
     make_model(folder / "bert", BERT)
     for kind in ROWS:
