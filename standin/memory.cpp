@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device.h"
+#include "holes.h"
 
 namespace standin {
 
@@ -209,7 +210,7 @@ void copy(void* to, const void* from, std::size_t bytes, int kind) {
     describe(theirs, from);
     if (its.type == kDevice && theirs.type == kDevice) kind = kDeviceToDevice;
   }
-  if (kind != kDeviceToDevice && bytes <= kLargestCopy) std::memcpy(to, from, bytes);
+  if (kind != kDeviceToDevice && bytes <= kLargestCopy && !in_hole(from)) std::memcpy(to, from, bytes);
 }
 
 }  // namespace standin

@@ -15,6 +15,9 @@ TYPES = {
 }  # fmt: skip
 
 
+SHARD = 4 << 30  # bytes a file: files are mapped whole, and Linux maps none that is larger than the machine's memory
+
+
 def write_hole(path: Path, tensors: dict[str, Any]) -> None:
     """A safetensors file of that many bytes, of which only the head takes room on the disk."""
     head: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -29,8 +32,22 @@ def write_hole(path: Path, tensors: dict[str, Any]) -> None:
         file.truncate(8 + len(text) + end)
 
 
-def checkpoint_of(model_class: Any, config: Any) -> Path:
-    """What `save_pretrained` would have written of a model with that config, in the config's dtype."""
+def shards_of(tensors: dict[str, Any]) -> list[dict[str, Any]]:
+    """In files of at most SHARD bytes each, in their order."""
+    shards: list[dict[str, Any]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        own = tensor.numel() * tensor.element_size()
+        if shards[-1] and size + own > SHARD:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += own
+    return shards
+
+
+def checkpoint_of(model_class: Any, config: Any) -> tuple[list[str], dict[str, Any] | None]:
+    """What `save_pretrained` would have written of a model with that config, in the config's dtype: files, and their index."""
     import torch
 
     dtype = getattr(config, "dtype", None) or torch.float32
@@ -50,10 +67,15 @@ def checkpoint_of(model_class: Any, config: Any) -> Path:
         pass
     else:
         tensors = revert_weight_conversion(model, tensors)
-    handle, name = tempfile.mkstemp(prefix="weights-", suffix=".safetensors", dir=os.environ["OOMETER_RUN"])
-    os.close(handle)
-    write_hole(Path(name), tensors)
-    return Path(name)
+    folder = Path(tempfile.mkdtemp(prefix="weights-", dir=os.environ["OOMETER_RUN"]))
+    index: dict[str, str] = {}
+    files: list[str] = []
+    for i, shard in enumerate(shards_of(tensors), 1):
+        file = folder / f"model-{i:05}.safetensors"
+        write_hole(file, shard)
+        files.append(str(file))
+        index |= dict.fromkeys(shard, file.name)
+    return files, {"weight_map": index, "all_checkpoint_keys": list(index), "metadata": {}} if len(files) > 1 else None
 
 
 class MissingWeights:
@@ -83,4 +105,4 @@ class MissingWeights:
             if not hasattr(config, "model_type"):
                 config = cls.config_class.from_pretrained(name)
             self.made(f"no weights of {name} are here: they are those of its config, empty")
-            return [str(checkpoint_of(cls, config))], None
+            return checkpoint_of(cls, config)

@@ -167,6 +167,27 @@ transformers.Trainer(model, arguments, train_dataset=rows, data_collator=transfo
     assert not list((tmp_path / "out").glob("checkpoint*"))
 
 
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_weights_that_are_not_here_take_no_memory(tmp_path: Path, where: str) -> None:
+    """30 layers of Llama 3 70B, 56 GB in several files: k_proj and v_proj are small enough to be copied to the device."""
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 30, "num_attention_heads": 64, "num_key_value_heads": 8}
+    config = sizes | {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256, "dtype": "bfloat16"}
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    script = f"""
+import resource
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained("model", dtype="bfloat16", device_map="{where}").cuda()
+assert torch.cuda.memory_allocated() > 55e9
+assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2e6  # kB
+model.model.norm.weight.sum().backward()
+torch.optim.SGD([model.model.norm.weight]).step()
+"""
+    answer, _ = run(tmp_path, script, "--gpu", "h200", "--steps", "1")
+    assert answer["verdict"] == "fits"
+
+
 def test_who_holds_the_peak(tmp_path: Path) -> None:
     answer, _ = run(tmp_path, LOOP, "--gpu", "t4", "--steps", "2", "--holders", "--snapshot", "memory.pickle")
     holders = answer["holders"]
