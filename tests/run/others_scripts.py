@@ -34,7 +34,6 @@ class Script:
     # What the oracle cannot know: how many True masks of a shape have, as the data are made. It has "all" for others.
     found: dict[tuple[int, ...], int] = field(default_factory=dict)
     as_module: bool = False  # python -m
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 TRL = "--output_dir {out} --max_steps 10 --report_to none --model_name_or_path {llama} --dataset_name "
@@ -42,9 +41,6 @@ GLUE = "--model_name_or_path {bert} --output_dir {out}"
 FLAG = "--model_name_or_path {bert} --train_data {retrieval} --output_dir {out} --report_to none --max_steps 10 --train_group_size 4 "
 FLAG += "--per_device_train_batch_size 4 --save_strategy no"
 CLIP = "--dataset-type synthetic --train-num-samples 64 --batch-size 8 --workers 0 --model {clip} --epochs 1 --logs {out} --name {name} "
-TITAN = "--module llama3 --config llama3_debugmodel --hf_assets_path {llama} --dataloader.dataset_path {text} --training.seq_len 256 "
-TITAN += "--training.local_batch_size 2 --dump_folder {out}"
-ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
 SCRIPTS = {
     "sft": Script("trl", "scripts/sft.py", TRL + "language"),
     "sft-lora": Script("trl", "scripts/sft.py", TRL + "chat --use_peft --gradient_accumulation_steps 2"),
@@ -69,7 +65,6 @@ SCRIPTS = {
     "embedder-m3": Script("FlagEmbedding", "finetune/embedder/encoder_only/m3/__main__.py", FLAG, as_module=True),
     "reranker": Script("FlagEmbedding", "finetune/reranker/encoder_only/base/__main__.py", FLAG, as_module=True),
     "clip": Script("open_clip_train", "main.py", CLIP + "--precision amp_bf16", as_module=True),
-    "titan": Script("torchtitan", "train.py", TITAN, as_module=True, environment=ALONE),
 }
 
 
@@ -93,7 +88,7 @@ def digest(name: str) -> str:
 
 def words_of(name: str, folder: Path, weights: bool) -> list[str]:
     script, end = SCRIPTS[name], "-weights" if weights else ""
-    places = {"out": folder / "out", "llama": folder / f"llama{end}", "bert": folder / f"bert{end}", "text": folder / "language"}
+    places = {"out": folder / "out", "llama": folder / f"llama{end}", "bert": folder / f"bert{end}"}
     places |= {"retrieval": folder / "retrieval/train.jsonl", "clip": "RN50", "name": f"{name}{end}"}
     module = f"{script.package}/{script.path}".removesuffix(".py").removesuffix("/__main__").replace("/", ".")
     return [*(["-m", module] if script.as_module else [str(path_of(name))]), *script.arguments.format(**places).split()]
@@ -160,8 +155,7 @@ def oracle(name: str, words: list[str]) -> None:
 
 def peaks_of_oracle(name: str, folder: Path) -> Any:
     command = [sys.executable, __file__, "--oracle", name, *words_of(name, folder, weights=True)]
-    its = {**os.environ, **SCRIPTS[name].environment}
-    done = subprocess.run(command, cwd=folder, env=its, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     found = [line for line in done.stdout.splitlines() if line.startswith("PEAKS ")]
     return json.loads(found[-1].removeprefix("PEAKS ")) if found else "failed: " + " ".join(done.stderr.splitlines()[-1:])
 
@@ -171,7 +165,6 @@ def peaks_of_run(name: str, folder: Path) -> Any:
     done = subprocess.run(
         [*command, *words_of(name, folder, weights=False)],
         cwd=folder,
-        env={**os.environ, **SCRIPTS[name].environment},
         capture_output=True,
         text=True,
         check=False,
