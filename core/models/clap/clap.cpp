@@ -150,10 +150,10 @@ struct AudioLayer {
     hidden_states_windows = window_partition(shifted_hidden_states, window_size);
     hidden_states_windows =
         view(hidden_states_windows, {hidden_states_windows.size(0), window_size * window_size, channels});
-    attn_mask = window_mask(hidden_states, side, window_size, shift_size);
+    attn_mask = window_mask(hidden_states, {side, side}, window_size, shift_size);
     attention_output = attention(hidden_states_windows, attn_mask);
     attention_windows = view(attention_output, {attention_output.size(0), window_size, window_size, channels});
-    shifted_windows = window_reverse(attention_windows, window_size, side);
+    shifted_windows = window_reverse(attention_windows, window_size, {side, side});
     attention_windows = cyclic_shift(shifted_windows, shift_size);
     attention_windows = view(attention_windows, {batch, side * side, channels});
     {
@@ -213,7 +213,7 @@ struct AudioStage {
     before_downsampling = hidden_states;
     if (downsample != 0) {
       ModuleCall merging(context, downsample);
-      Tensor input_feature = merge_patches(merging.argument(hidden_states), side);
+      Tensor input_feature = merge_patches(merging.argument(hidden_states), {side, side});
       input_feature = norm(input_feature);
       input_feature = reduction(input_feature);
       hidden_states = merging.result(input_feature);
