@@ -6,12 +6,12 @@
 
 #include "models/clip/clip.h"
 #include "models/granite/granite.h"
-#include "models/kit/adaptive_avg_pool.h"
 #include "models/kit/decoder.h"
 #include "models/kit/image_text.h"
 #include "models/llava/next.h"
 #include "models/siglip/siglip.h"
 #include "nn/hidden_states.h"
+#include "ops/images.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 

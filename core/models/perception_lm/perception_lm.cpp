@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "models/kit/adaptive_avg_pool.h"
 #include "models/kit/grids.h"
 #include "models/kit/image_text.h"
 #include "nn/activation.h"
