@@ -95,7 +95,7 @@ TEST_CASE("Trainers' steps of models with images or audio are the real ones' to 
 
 TEST_CASE("HF Trainer's steps of models that read images or videos alone are the real ones' to the byte",
           "[reference][trainer]") {
-  check_cases("images_alone.jsonl", 7);
+  check_cases("images_alone.jsonl", 10);
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {

@@ -143,6 +143,7 @@ struct ReversibleBlock {
     };
     Tensor gy1 = run(g_block, y1);
     autograd::backward(gy1, dy2);
+    if (!y1->grad) return stop(context);
     Tensor x2 = sub(y2, gy1);
     y2.reset();
     gy1.reset();
@@ -151,6 +152,7 @@ struct ReversibleBlock {
     y1->grad.reset();
     Tensor fx2 = run(f_block, x2);
     autograd::backward(fx2, dx1);
+    if (!x2->grad) return stop(context);
     const Tensor x1 = sub(y1, fx2);
     y1.reset();
     fx2.reset();
@@ -164,6 +166,13 @@ struct ReversibleBlock {
     }
     dy = cat({dx1, dx2}, 1);
     y = std::move(x);
+  }
+
+  /// F or G is under no_grad, so that its result has no graph.
+  static void stop(Context& context) {
+    context.refusal = Error{"inconsistent", "/training/no_grad",
+                            "a reversible block's backward runs its functions again, and PyTorch stops (\"element 0 of "
+                            "tensors does not require grad and does not have a grad_fn\"): leave them out"};
   }
 
   Residual f_block, g_block;

@@ -38,7 +38,7 @@ TEST_CASE("Every preset is one family's, which names its class and its parts", "
     bool found = false;
     for (const ModelClass& of : family.classes) found |= of.class_name == traits.class_name;
     CHECK(found);
-    CHECK((traits.takes_text || traits.takes_images));
+    CHECK((traits.takes_text || traits.takes_images || traits.max_audios > 0));
     if (traits.convolutions > 0) CHECK((traits.takes_images || traits.max_audios > 0));
     CHECK(traits.can(Feature::pretrain) == !traits.projector.empty());
     if (traits.generates) CHECK((traits.text.max_position_embeddings > 0 && !traits.contrastive));
