@@ -326,7 +326,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   if (job.task == Task::train && is_automodels(job)) simulation.refusal = check_recipe(job);
   if (simulation.refusal) return simulation;
   std::optional<LoraConfig> lora = job.training.lora;
-  if (lora && job.training.loop.turns_dropout_off()) lora->dropout = 0;
+  if (lora && job.training.loop.turns_dropout_off()) {
+    lora->dropout_is_off = lora->dropout > 0;
+    lora->dropout = 0;
+  }
   const std::unique_ptr<Tuner> tuner = job.training.has_adapters() ? make_tuner(context, job, lora) : nullptr;
   std::unique_ptr<Quantizer> quantizer;
   if (job.training.quantization)

@@ -34,6 +34,7 @@ struct LoraConfig {
   std::int64_t rank = 8;
   double alpha = 8;
   double dropout = 0;
+  bool dropout_is_off = false;  ///< its Dropout modules have p 0, and are no Identity (disable_dropout_in_model)
   LoraBias bias = LoraBias::none;
   TargetModules target_modules;
   std::vector<std::string> target_parameters;  ///< dotted names of parameters that are no layer's

@@ -68,7 +68,7 @@ Tensor DoraAdapter::weight_norm(const Tensor& weight, const Tensor& lora_weight)
 
 // DoraLinearVariant.forward
 Tensor DoraAdapter::update(const Linear& base_layer, const Tensor& x_in, const Tensor& result) const {
-  const bool drops = config_.dropout > 0 && result.context().training;
+  const bool drops = (config_.dropout > 0 || config_.dropout_is_off) && result.context().training;
   const Tensor x = dropout(x_in);
   const Tensor extra = magnitude_vector(x, base_layer, drops ? Tensor() : result);
   return add(result, extra);

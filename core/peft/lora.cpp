@@ -32,7 +32,8 @@ LoraAdapter::LoraAdapter(const LoraModel& model, std::size_t adapter, std::int64
 
 void LoraAdapter::add_modules(const Builder& layer, int kind) {
   const char* const name = model_.name_of(adapter_, kind);
-  if (kind == 0) lora_dropout_ = layer.child(name, config_.dropout > 0 ? "Dropout" : "Identity").module;
+  if (kind == 0)
+    lora_dropout_ = layer.child(name, config_.dropout > 0 || config_.dropout_is_off ? "Dropout" : "Identity").module;
   if (kind == 1) lora_a_ = layer.child(name, "Linear");
   if (kind == 2) lora_b_ = layer.child(name, "Linear");
 }
