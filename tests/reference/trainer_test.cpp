@@ -127,7 +127,7 @@ TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the b
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("reward.jsonl", 10);
+  check_cases("reward.jsonl", 11);
 }
 
 TEST_CASE("Steps and evaluations of TRL's KTOTrainer are the real one's to the byte", "[reference][trainer]") {
