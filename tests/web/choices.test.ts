@@ -92,11 +92,14 @@ describe('every choice is answered', () => {
     { ...alone, config: 'tower', stage: 'full' },
   ];
 
+  /** What trains this model; UPerNet refuses a single image. */
+  const trains = (id: string): Setup => ({ ...alone, mbs: id.startsWith('upernet') ? '2' : '1' });
+
   it('every model, training and inference', () => {
     const { models } = core.catalogue;
     for (const { id } of models)
       for (const task of ['train', 'inference']) {
-        const setup = change({ ...alone, stage: 'full', task }, 'model', id, models);
+        const setup = change({ ...trains(id), stage: 'full', task }, 'model', id, models);
         expect(`${id} ${task} ${answer({ ...setup, stage: 'full' })}`).toBe(`${id} ${task} answered`);
       }
   });
@@ -119,7 +122,8 @@ describe('every choice is answered', () => {
 
   it('models, with the settings that picking them brings', () => {
     const { models } = core.catalogue;
-    for (const { id } of models) expect(`${id} ${answer(change(alone, 'model', id, models))}`).toBe(`${id} answered`);
+    for (const { id } of models)
+      expect(`${id} ${answer(change(trains(id), 'model', id, models))}`).toBe(`${id} answered`);
   });
 
   // One model of each kind: what else models differ in decides nothing here.

@@ -127,8 +127,9 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   packed: row('more', 'none', { applies: hasLengths }),
   steps: row('more', '', { applies: hasLengths }),
   loop: row('more', 'step', {
-    // Trainers of preferences, which take no images yet.
-    offers: (model, value) => !/DPO|KTO|Reward|ORPO|llamafactory/.test(value) || !model.images,
+    // Trainers of preferences, which take no images yet; LLaVA's own runs with arguments that the form does not have.
+    offers: (model, value) =>
+      !value.startsWith('llava') && (!/DPO|KTO|Reward|ORPO|llamafactory/.test(value) || !model.images),
     made: true,
   }),
   smoothing: row('more', '0'),
