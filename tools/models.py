@@ -69,8 +69,11 @@ def cell(oometer: Path, preset: str, length: int, jobs: list[Job]) -> str:
     why = ""
     for job in jobs:
         asked: Job = {"version": 1, "model": {"preset": preset}, "gpu": {"name": "b200"}} | job
-        if length and "lengths" not in asked.get("data", {}):
-            asked["data"] = {"sequence_length": length} | asked.get("data", {})
+        data: Job = asked.get("data", {})
+        if length and "lengths" not in data:
+            asked["data"] = {"sequence_length": length} | data
+        elif not data:
+            asked["data"] = {"micro_batch_size": 2}  # norms of a batch refuse a single image behind a pool of one
         answer = run(oometer, "estimate", "--json", "-", job=asked)
         if answer.returncode != 2:
             return "yes"
