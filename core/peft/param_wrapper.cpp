@@ -133,6 +133,7 @@ bool ParamWrapper::scales(const Target& target) const {
 }
 
 std::unique_ptr<ParametersWrapper::Call> ParamWrapper::call(std::span<const NamedParameter> parameters) const {
+  if (!parameters.empty() && parameters.front().tensor.context().adapters_disabled) return nullptr;
   return std::make_unique<ParametrizedCall>(*this, parameters);
 }
 

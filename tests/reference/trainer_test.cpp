@@ -123,7 +123,7 @@ TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to
 }
 
 TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("dpo.jsonl", 49);
+  check_cases("dpo.jsonl", 50);
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {
