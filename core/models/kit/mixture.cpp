@@ -386,12 +386,15 @@ void convert_expert_targets(ConfigReader& reader, LoraConfig& lora, const std::v
                              "Cannot convert PEFT target(s) " + present + " without also targeting " + missing +
                                  " because they are fused into gate_up_proj.");
   }
-  if (gate) lora.target_parameters.emplace_back("gate.weight");
+  const auto add = [](auto& to, auto value) {  // a job that was written has it
+    if (std::find(to.begin(), to.end(), value) == to.end()) to.push_back(std::move(value));
+  };
+  if (gate) add(lora.target_parameters, std::string("gate.weight"));
   if (first) {
-    lora.target_parameters.emplace_back("gate_up_proj");
-    lora.rank_pattern.emplace_back(".*\\.gate_up_proj", lora.rank * 2);
+    add(lora.target_parameters, std::string("gate_up_proj"));
+    add(lora.rank_pattern, std::pair(std::string(".*\\.gate_up_proj"), lora.rank * 2));
   }
-  if (last) lora.target_parameters.emplace_back("down_proj");
+  if (last) add(lora.target_parameters, std::string("down_proj"));
 }
 
 void convert_mixture_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
