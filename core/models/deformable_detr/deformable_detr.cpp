@@ -269,31 +269,6 @@ class DeformableDetr : public ImageModel {
     return stack({valid_ratio_width, valid_ratio_height}, 1);
   }
 
-  // DeformableDetrEncoder.get_reference_points
-  Tensor reference_points(const FeatureLevels& levels, const Tensor& valid_ratios) const {
-    const auto made = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::float32); };
-    const std::int64_t batch = valid_ratios.size(0);
-    TensorList parts;
-    Tensor ref_y, ref_x, ref;
-    for (const FeatureLevels::Size& size : levels.sizes) {
-      Tensor rows = made(Op::arange, {size.height});
-      Tensor columns = made(Op::arange, {size.width});
-      ref_y = std::move(rows);
-      ref_x = std::move(columns);
-      const auto scaled = [&] {
-        const Tensor flat = made(Op::clone, {size.places()});
-        const Tensor valid = made(Op::mul, {batch, 1});
-        return made(Op::div, {batch, size.places()});
-      };
-      ref_y = scaled();
-      ref_x = scaled();
-      ref = stack({ref_x, ref_y}, 2);
-      parts.push_back(ref);
-    }
-    const Tensor joined = cat(std::vector<Tensor>(parts.begin(), parts.end()), 1);
-    return mul(unsqueeze(joined, 2), unsqueeze(valid_ratios, 1));
-  }
-
   // DeformableDetrModel.forward
   void model_forward(const Tensor& argument, Hidden& result) {
     ModuleCall call(context_, builder_.module);
@@ -381,7 +356,7 @@ class DeformableDetr : public ImageModel {
     Tensor hidden_states = dropout(inputs_embeds, own_.dropout);
     LayerInputs its = inputs;
     its.encoder.flattened.reset();  // it is each layer's own
-    its.reference_points = reference_points(inputs.encoder, valid_ratios);
+    its.reference_points = get_reference_points(inputs.encoder, valid_ratios);
     return call.result(encoder_->run(0, encoder_->layers.size(), std::move(hidden_states), its));
   }
 

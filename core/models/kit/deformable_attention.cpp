@@ -189,4 +189,29 @@ Tensor DeformableAttention::operator()(const Tensor& argument, const Tensor& pos
   return call.result(output);
 }
 
+Tensor get_reference_points(const FeatureLevels& levels, const Tensor& valid_ratios) {
+  Context& context = valid_ratios.context();
+  const auto made = [&](Op op, const Shape& sizes) { return empty(context, op, sizes, valid_ratios.dtype()); };
+  const std::int64_t batch = valid_ratios.size(0);
+  TensorList parts;
+  Tensor ref_y, ref_x, ref;
+  for (const FeatureLevels::Size& size : levels.sizes) {
+    Tensor rows = made(Op::arange, {size.height});
+    Tensor columns = made(Op::arange, {size.width});
+    ref_y = std::move(rows);
+    ref_x = std::move(columns);
+    const auto scaled = [&] {
+      const Tensor flat = made(Op::clone, {size.places()});
+      const Tensor valid = made(Op::mul, {batch, 1});
+      return made(Op::div, {batch, size.places()});
+    };
+    ref_y = scaled();
+    ref_x = scaled();
+    ref = stack({ref_x, ref_y}, 2);
+    parts.push_back(ref);
+  }
+  const Tensor joined = cat(std::vector<Tensor>(parts.begin(), parts.end()), 1);
+  return mul(unsqueeze(joined, 2), unsqueeze(valid_ratios, 1));
+}
+
 }  // namespace oometer

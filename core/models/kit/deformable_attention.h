@@ -55,4 +55,7 @@ struct DeformableAttention {
                        const Tensor& weights) const;
 };
 
+/// get_reference_points of deformable encoders: the middle of each place of all levels, [batch, places, levels, 2].
+Tensor get_reference_points(const FeatureLevels& levels, const Tensor& valid_ratios);
+
 }  // namespace oometer
