@@ -356,7 +356,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     // ZeRO's Init and bitsandbytes take each weight to the device.
     const bool on_host = job.training.loop.loads_on_host && !zero_init && !quantizer;
     context.stopped = quantizer != nullptr || on_host;
-    const std::unique_ptr<Model> model = build_model(context, job.model.config, data, options);
+    const ModelConfig config =
+        job.training.loop.turns_dropout_off() ? job.model.config.without_dropout() : job.model.config;
+    const std::unique_ptr<Model> model = build_model(context, config, data, options);
     context.stopped = on_host;
     if (quantizer) simulation.refusal = quantizer->check_skipped();
     if (quantizer && !simulation.refusal) simulation.refusal = quantizer->check_experts(model->parameters);

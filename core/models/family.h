@@ -81,7 +81,18 @@ struct Family {
   LlamaConfig (*read_language)(ConfigReader& text_config) = nullptr;
   /// What peft makes of target_modules for this model, before it looks for them.
   void (*convert_targets)(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) = nullptr;
+  /// As trl's disable_dropout_in_model leaves it: it finds nn.Dropout modules, and not calls of functional.dropout.
+  /// None: the class has no such module.
+  FamilyConfig (*without_dropout)(const FamilyConfig& config) = nullptr;
 };
+
+/// Of a class whose nn.Dropout modules have these rates.
+template <typename Config, auto... rates>
+FamilyConfig without_dropout(const FamilyConfig& config) {
+  Config without = config.as<Config>();
+  ((without.*rates = 0), ...);
+  return without;
+}
 
 /// A model as a job names it: a family's config, and what the family says of it.
 class ModelConfig {
@@ -95,6 +106,9 @@ class ModelConfig {
   const Family& family() const { return *family_; }
   const FamilyConfig& config() const { return config_; }
   const ModelTraits& traits() const { return *traits_; }
+  ModelConfig without_dropout() const {
+    return family_->without_dropout ? ModelConfig(*family_, family_->without_dropout(config_)) : *this;
+  }
   bool operator==(const ModelConfig& other) const { return family_ == other.family_ && config_ == other.config_; }
 
  private:

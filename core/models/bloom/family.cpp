@@ -253,7 +253,8 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family bloom = positioned_family<TextConfig, read, BloomForCausalLM>(kClasses, kBlocks, traits);
+extern const Family bloom = positioned_family<TextConfig, read, BloomForCausalLM>(
+    kClasses, kBlocks, traits, without_dropout<TextConfig, &TextConfig::attention_dropout>);
 }  // namespace family
 
 }  // namespace oometer

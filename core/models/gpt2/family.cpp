@@ -131,6 +131,8 @@ ModelTraits traits(const FamilyConfig& config) {
 constexpr Family make_family() {
   Family family = positioned_family<TextConfig, read, GPT2LMHeadModel>(kClasses, kBlocks, traits);
   family.convert_targets = convert_targets;
+  family.without_dropout = without_dropout<TextConfig, &TextConfig::residual_dropout, &TextConfig::embedding_dropout,
+                                           &TextConfig::attention_dropout>;
   return family;
 }
 

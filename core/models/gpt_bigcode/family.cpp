@@ -132,7 +132,9 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family gpt_bigcode = positioned_family<TextConfig, read, GPTBigCodeForCausalLM>(kClasses, kBlocks, traits);
+extern const Family gpt_bigcode = positioned_family<TextConfig, read, GPTBigCodeForCausalLM>(
+    kClasses, kBlocks, traits,
+    without_dropout<TextConfig, &TextConfig::residual_dropout, &TextConfig::embedding_dropout>);
 }  // namespace family
 
 }  // namespace oometer

@@ -250,7 +250,10 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family gpt_neo = positioned_family<GPTNeoConfig, read, GPTNeoForCausalLM>(kClasses, kBlocks, traits);
+extern const Family gpt_neo = positioned_family<GPTNeoConfig, read, GPTNeoForCausalLM>(
+    kClasses, kBlocks, traits,
+    without_dropout<GPTNeoConfig, &TextConfig::residual_dropout, &TextConfig::embedding_dropout,
+                    &TextConfig::attention_dropout>);
 }  // namespace family
 
 }  // namespace oometer

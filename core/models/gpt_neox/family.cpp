@@ -131,7 +131,8 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family gpt_neox = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family gpt_neox = text_family<read, parts>(
+    kClasses, kBlocks, traits, without_dropout<TextConfig, &TextConfig::layer_dropout, &TextConfig::embedding_dropout>);
 }  // namespace family
 
 }  // namespace oometer

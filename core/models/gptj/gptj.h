@@ -46,7 +46,9 @@ constexpr Family gptj_family(std::span<const ModelClass> classes, std::span<cons
               },
           .traits = traits,
           .largest_tensor = [](const FamilyConfig& config,
-                               const DataConfig& data) { return largest_tensor_of(config.as<TextConfig>(), data); }};
+                               const DataConfig& data) { return largest_tensor_of(config.as<TextConfig>(), data); },
+          .without_dropout = without_dropout<TextConfig, &TextConfig::residual_dropout, &TextConfig::embedding_dropout,
+                                             &TextConfig::attention_dropout>};
 }
 
 }  // namespace oometer

@@ -59,7 +59,8 @@ std::int64_t read_mapped(ConfigReader& reader, const char* mapped, const char* u
 /// A family whose class is such a model.
 template <typename Config, Config (*read)(ConfigReader&), typename Class>
 constexpr Family positioned_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
-                                   ModelTraits (*traits)(const FamilyConfig&)) {
+                                   ModelTraits (*traits)(const FamilyConfig&),
+                                   FamilyConfig (*without_dropout)(const FamilyConfig&) = nullptr) {
   return {.classes = classes,
           .blocks = blocks,
           .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
@@ -73,7 +74,8 @@ constexpr Family positioned_family(std::span<const ModelClass> classes, std::spa
           },
           .traits = traits,
           .largest_tensor = [](const FamilyConfig& config,
-                               const DataConfig& data) { return largest_tensor_of(config.as<Config>(), data); }};
+                               const DataConfig& data) { return largest_tensor_of(config.as<Config>(), data); },
+          .without_dropout = without_dropout};
 }
 
 }  // namespace oometer

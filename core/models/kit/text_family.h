@@ -34,7 +34,8 @@ std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& con
 
 template <TextConfig (*read)(ConfigReader&), MakeParts make_parts>
 constexpr Family text_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
-                             ModelTraits (*traits)(const FamilyConfig&) = traits_of_text_family) {
+                             ModelTraits (*traits)(const FamilyConfig&) = traits_of_text_family,
+                             FamilyConfig (*without_dropout)(const FamilyConfig&) = nullptr) {
   return {.classes = classes,
           .blocks = blocks,
           .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
@@ -48,7 +49,8 @@ constexpr Family text_family(std::span<const ModelClass> classes, std::span<cons
                 return build_text_family(context, text, data, options, make_parts(text, options));
               },
           .traits = traits,
-          .largest_tensor = largest_tensor_of_text_family};
+          .largest_tensor = largest_tensor_of_text_family,
+          .without_dropout = without_dropout};
 }
 
 /// Parts that are the same in all: `make` is the family's decoder layer.

@@ -131,7 +131,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family persimmon =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>,
+                             without_dropout<TextConfig, &TextConfig::layer_dropout>);
 }  // namespace family
 
 }  // namespace oometer

@@ -89,7 +89,8 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family phi = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family phi =
+    text_family<read, parts>(kClasses, kBlocks, traits, without_dropout<TextConfig, &TextConfig::layer_dropout>);
 }  // namespace family
 
 }  // namespace oometer

@@ -32,7 +32,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family phi3 = text_family<read, parts>(
-    kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>);
+    kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>,
+    without_dropout<TextConfig, &TextConfig::residual_dropout>);
 }  // namespace family
 
 }  // namespace oometer

@@ -102,7 +102,8 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family stablelm = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family stablelm =
+    text_family<read, parts>(kClasses, kBlocks, traits, without_dropout<TextConfig, &TextConfig::layer_dropout>);
 }  // namespace family
 
 }  // namespace oometer
