@@ -109,8 +109,8 @@ Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType 
   reads(op, result, {&x});
   // What is counted is read in a copy of the result's type (ReduceOps.cpp, make_reduction).
   Tensor as_integers;
-  const bool is_converted = op == Op::sum && !is_floating_point(x.dtype()) && x.dtype() != dtype;
-  if (x.dtype() == DType::boolean || is_converted) as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
+  const bool is_counted = x.dtype() == DType::boolean || (op == Op::sum && !is_floating_point(x.dtype()));
+  if (is_counted && x.dtype() != dtype) as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
   // Halves and floats accumulate in float32, integers in their own type (AccumulateType.h); a maximum needs no more.
   const std::int64_t accumulator =
       op == Op::maximum ? element_size(dtype) : std::max<std::int64_t>(element_size(dtype), 4);
