@@ -827,6 +827,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.checkpointing.input_require_grads =
       training.has_adapters() &&
       (training.checkpointing.mode != CheckpointMode::none || training.loop.project == LoopProject::axolotl);
+  training.checkpointing.hooks_adapters = training.checkpointing.input_require_grads && training.loop.hooks_adapters();
   check_features(reader, training, traits);
   if (training.loop.is_trainer()) check_loop(reader, training);
   check_optimizer(reader, training);

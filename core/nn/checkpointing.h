@@ -34,6 +34,8 @@ struct CheckpointingConfig {
   /// The model's enable_input_require_grads() is called, as is necessary to train adapters, by Axolotl without
   /// checkpoints, too. Follows from the rest.
   bool input_require_grads = false;
+  /// It is called on a model that has its adapters: its hooks stand on layers as peft has wrapped them. Follows, too.
+  bool hooks_adapters = false;
 
   bool operator==(const CheckpointingConfig&) const = default;
 };

@@ -205,6 +205,12 @@ struct LoopConfig {
   bool asks_for_turns() const {
     return name == LoopName::kto || name == LoopName::orpo || name == LoopName::custom_kto;
   }
+  /// enable_input_require_grads() comes after get_peft_model(), as in TRL's trainers. ORPOTrainer, other projects and
+  /// who makes a model for transformers' Trainer call them the other way round.
+  bool hooks_adapters() const {
+    return project == LoopProject::none &&
+           (name == LoopName::sft || name == LoopName::dpo || name == LoopName::kto || name == LoopName::reward);
+  }
   /// Dropout is turned off, that of adapters too (disable_dropout_in_model).
   bool turns_dropout_off() const {
     return gives_masks() && name != LoopName::sft && name != LoopName::pairwise && disable_dropout;

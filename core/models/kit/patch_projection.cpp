@@ -6,7 +6,7 @@
 namespace oometer {
 
 Tensor project_patches(const Linear& projection, const Tensor& x_in, const CheckpointingConfig& checkpointing) {
-  if (!projection.wrapper || checkpointing.mode == CheckpointMode::none) {
+  if (!projection.wrapper || checkpointing.mode == CheckpointMode::none || checkpointing.hooks_adapters) {
     Tensor projected = projection(x_in);
     require_input_grad(checkpointing, projected, projection.module);
     return projected;

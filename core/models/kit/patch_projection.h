@@ -5,8 +5,8 @@
 
 namespace oometer {
 
-/// Patches by an nn.Linear, whose result wants gradients where adapters stand beside checkpoints: the hook of
-/// enable_input_require_grads() (transformers 5.23, modeling_utils.py) is older than an adapter around that layer, and
+/// Patches by an nn.Linear, whose result wants gradients where adapters stand beside checkpoints. Where the hook of
+/// enable_input_require_grads() (transformers 5.23, modeling_utils.py) is older than an adapter around that layer, it
 /// sees the base layer's result.
 Tensor project_patches(const Linear& projection, const Tensor& x, const CheckpointingConfig& checkpointing);
 
