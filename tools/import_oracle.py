@@ -46,7 +46,7 @@ FOLDERS = {
     "glm_ocr": "glm4v",
     "lighton_ocr": "mistral3",
     "llava_next": "llava",
-    "llava_next_video": "llava",
+    "llava_onevision": "llava_next_video",
     "megatron-bert": "megatron_bert",
     "roberta-prelayernorm": "roberta_prelayernorm",
     "smolvlm": "idefics3",

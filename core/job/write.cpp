@@ -216,6 +216,8 @@ std::string to_json(const Job& job) {
     write_video(*job.data.video, data);
   else if (job.data.grid_t != 0 && traits.reads_images_by("grid_thw"))
     data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
+  else if (job.data.grid_t != 0 && traits.reads_images_by("frames"))
+    data["frames"] = job.data.grid_t;
   else if (job.data.images_per_sample != 0 && traits.reads_images_by("image_size") &&
            job.model.config.family().read_images)
     data["image_size"] = {job.data.image_height, job.data.image_width};

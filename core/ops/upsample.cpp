@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ops/images.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 #include "tensor/node.h"
@@ -15,18 +16,6 @@ namespace {
 /// is_channels_last_strides_2d_s4 (c10/core/MemoryFormat.h): a view of one image may have a batch's stride of its own.
 bool suggests_channels_last(const Tensor& x) {
   return !x.is_contiguous() && is_channels_last(x) && x.strides()[0] >= x.size(2) * x.strides()[2];
-}
-
-/// The whole of is_channels_last_strides_2d_s4: images may have gaps between them.
-bool is_like_channels_last(const Tensor& x) {
-  std::int64_t least = 0;
-  if (x.strides()[1] == 0) return false;
-  for (const int dim : {1, 3, 2, 0}) {
-    const std::int64_t stride = x.strides()[dim];
-    if (stride < least || (dim == 0 && least == x.strides()[1])) return false;
-    least = x.size(dim) > 1 ? checked_product(stride, x.size(dim)) : stride;
-  }
-  return true;
 }
 
 void upsample_bilinear2d_backward(Backward& b) {

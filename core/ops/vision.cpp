@@ -77,6 +77,15 @@ Tensor rearranged(Op op, Op backward, const Tensor& x, const Shape& sizes) {
   return record.output(std::move(result));
 }
 
+// DilatedMaxPool2d.cu: the indices are as the result is.
+void max_pool_backward(Backward& b) {
+  constexpr Op op = Op::max_pool2d_backward;
+  const bool channels_last = b.node.integers[0] != 0;
+  const Tensor& x = b.saved(0);
+  const Tensor grad_output = ordered(b.grad(), op, channels_last);
+  b.give(0, in_order_of(x, op, x.sizes(), channels_last));
+}
+
 void avg_pool_backward(Backward& b) {
   constexpr Op op = Op::avg_pool2d_backward;
   const bool channels_last = b.node.integers[0] != 0;
@@ -94,6 +103,17 @@ Tensor in_place(Record& record, Op op, const Tensor& x, const Tensor& other) {
   kernel(op, {&x, &other}, x);
   if (!record) return x;
   return x->base ? rebase_history(record, x) : record.output(alias(x, x.sizes(), x.strides()));
+}
+
+bool is_like_channels_last(const Tensor& x) {
+  std::int64_t least = 0;
+  if (x.strides()[1] == 0) return false;
+  for (const int dim : {1, 3, 2, 0}) {
+    const std::int64_t stride = x.strides()[dim];
+    if (stride < least || (dim == 0 && least == x.strides()[1])) return false;
+    least = x.size(dim) > 1 ? checked_product(stride, x.size(dim)) : stride;
+  }
+  return true;
 }
 
 Tensor in_order_of(const Tensor& x, Op op, const Shape& sizes, bool channels_last) {
@@ -193,7 +213,7 @@ Tensor pool(Op forward, Op backward, const Tensor& x, const Shape& sizes, bool k
 }
 
 Tensor avg_pool(const Tensor& x, const Shape& sizes) {
-  const bool channels_last = x.ndim() == 4 && !x.is_contiguous() && is_channels_last(x);
+  const bool channels_last = x.ndim() == 4 && is_like_channels_last(x);
   Record record(Op::avg_pool2d, avg_pool_backward, {&x});
   if (record) record->integers[0] = channels_last;
   record.save(x);
@@ -233,15 +253,15 @@ Tensor adaptive_avg_pool(const Tensor& x, std::int64_t side) {
 }
 
 Tensor max_pool(const Tensor& x, const Shape& sizes) {
-  Record record(Op::max_pool2d, pool_backward, {&x});
-  if (record) {
-    record->integers[0] = static_cast<std::int64_t>(Op::max_pool2d_backward);
-    record->sizes = x.sizes();
-  }
+  const bool channels_last = x.ndim() == 4 && is_like_channels_last(x);
+  Record record(Op::max_pool2d, max_pool_backward, {&x});
+  if (record) record->integers[0] = channels_last;
   record.save(x);
-  Tensor result = empty(x.context(), Op::max_pool2d, sizes, x.dtype());
+  Tensor result = in_order_of(x, Op::max_pool2d, sizes, channels_last);
   const Tensor indices = empty(x.context(), Op::max_pool2d, sizes, DType::int64);
   record.save_output(indices);
+  const NoGrad no_grad(x.context());
+  const Tensor input = ordered(x, Op::max_pool2d, channels_last);
   return record.output(std::move(result));
 }
 
@@ -392,8 +412,12 @@ Tensor sqrt(const Tensor& x) {
 }
 
 Tensor repeat(const Tensor& x, const Shape& times) {
-  // repeat_backward: a view with a dimension for the repetitions beside each, summed over those
-  Record record(Op::repeat, [](Backward& b) { b.give(0, empty(b.context, Op::sum, b.node.sizes, b.grad().dtype())); },
+  // repeat_backward: a view with a dimension for the repetitions beside each, summed over those if there are any
+  Record record(Op::repeat,
+                [](Backward& b) {
+                  const bool repeats = b.grad().sizes() != b.node.sizes;
+                  b.give(0, repeats ? empty(b.context, Op::sum, b.node.sizes, b.grad().dtype()) : b.grad());
+                },
                 {&x});
   if (record) record->sizes = x.sizes();
   Shape sizes = times;

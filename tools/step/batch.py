@@ -38,6 +38,16 @@ def anyres_tiles(size: list[int], pinpoints: list[list[int]], tile: int) -> int:
     return int(image_size_to_num_patches(size, pinpoints, tile))
 
 
+def llava_frames(data: dict[str, Any]) -> int:
+    """Frames of each video: as many as the job says, or as default_sample_indices_fn takes of a film of 30 a second; 0: images."""
+    if not data.get("video"):
+        return data["frames"] if data.get("frames", 1) > 1 else 0
+    from transformers.video_utils import VideoMetadata, default_sample_indices_fn
+
+    film = VideoMetadata(total_num_frames=round(data["video"]["seconds"] * 30), fps=30)
+    return len(default_sample_indices_fn(film, fps=data["video"].get("fps", 2)))
+
+
 def pixtral_size(size: list[int], longest_edge: int, cell: int) -> list[int]:
     import numpy
     from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
@@ -399,6 +409,10 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if images:
             sides = idefics2_size(data.get("image_size") or [vision.get("image_size", 224)] * 2)
             out["pixel_values"] = tensor([batch, images_of(data), vision.get("num_channels", 3), *sides], dtype)
+    elif kind in ("llava_next_video", "llava_onevision") and llava_frames(data):
+        if images:
+            side = [vision.get("image_size", 336)] * 2
+            out["pixel_values_videos"] = tensor([images, llava_frames(data), vision.get("num_channels", 3), *side], dtype)
     elif kind in ("llava_next", "llava_next_video", "llava_onevision", "granite4_vision"):
         if images:
             side = [vision.get("image_size", 336)] * 2

@@ -54,7 +54,6 @@ struct LlavaConfig : VisionLanguageConfig {
   /// scaled down. 0: LLaVA-NeXT.
   std::int64_t max_num_patches = 0;
   bool is_onevision() const { return max_num_patches != 0; }
-  bool sees_videos() const { return of == &kLlavaNextVideo || is_onevision(); }
   bool is_next() const { return !image_grid_pinpoints.empty(); }
   /// The tower is SigLIP's, not CLIP's.
   bool has_siglip() const { return !vision.family->has_class_token; }
@@ -84,7 +83,5 @@ struct LlavaConfig : VisionLanguageConfig {
 /// With Framework::llava the original code's keys (mm_projector_type, mm_vision_select_layer, ...) count.
 LlavaConfig read_llava_config(ConfigReader& reader, Framework framework);
 LlavaConfig read_llava_next_config(ConfigReader& reader);
-LlavaConfig read_llava_next_video_config(ConfigReader& reader);
-LlavaConfig read_llava_onevision_config(ConfigReader& reader);
 
 }  // namespace oometer

@@ -1,8 +1,6 @@
 #include "models/family.h"
 
 #include <algorithm>
-#include <initializer_list>
-#include <string_view>
 
 #include "models/llava/llava.h"
 #include "models/siglip/config.h"
@@ -16,15 +14,11 @@ namespace {
 constexpr const char* kOriginal = "LlavaLlamaForCausalLM";
 constexpr ModelClass kClasses[] = {{kLlava.model_type, kLlava.class_name},
                                    {kLlavaNext.model_type, kLlavaNext.class_name},
-                                   {kLlavaOnevision.model_type, kLlavaOnevision.class_name},
-                                   {kLlavaNextVideo.model_type, kLlavaNextVideo.class_name},
                                    {"llava", kOriginal},
                                    {"llava_llama", kOriginal}};
 constexpr const char* kBlocks[] = {kClipVision.encoder_layer, kSiglipVision.encoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework framework) {
-  if (&of == &kClasses[2]) return read_llava_onevision_config(reader);
-  if (&of == &kClasses[3]) return read_llava_next_video_config(reader);
   return &of == &kClasses[1] ? read_llava_next_config(reader) : read_llava_config(reader, framework);
 }
 
@@ -53,30 +47,12 @@ void add_traits_of_1_5(const LlavaConfig& c, ModelTraits& t) {
              "\"vision_use_head\": false, as the model needs no head");
 }
 
-/// Classes that were not compared with everything that LLaVA can be asked.
-[[gnu::noinline]] void refuse(ModelTraits& t, std::initializer_list<Feature> features) {
-  for (const Feature feature : features)
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-}
-
-/// Several images of a sample are brought to one tile each.
-[[gnu::noinline]] void add_traits_of_onevision(ModelTraits& t) {
-  t.max_images = 1;
-  t.images_why = "several images of a sample are brought to one tile each, which is not supported yet";
-  t.no_split_modules = {};
-  refuse(t, {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images});
-}
-
-[[gnu::noinline]] void add_traits_of_next_video(ModelTraits& t) {
-  refuse(t, {Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::turn_images});
-}
-
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<LlavaConfig>();
   ModelTraits t = vision_language_traits(c.of->class_name, c);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
   t.allow({Feature::quantization, Feature::image_preferences, Feature::packing});
-  if (!c.is_next() && !c.is_onevision()) t.leave_liger_out();  // of LLaVA-1.5 alone they were compared
+  if (!c.is_next()) t.leave_liger_out();  // of LLaVA-1.5 alone they were compared
   std::int64_t tokens = c.tokens_per_image();
   if (c.is_next()) {
     t.cuts_images = true;
@@ -84,11 +60,7 @@ ModelTraits traits(const FamilyConfig& config) {
     tokens = c.anyres(c.vision.image_size, c.vision.image_size).tokens;
   }
   t.default_sequence_length = std::max(t.default_sequence_length, tokens);
-  if (c.is_onevision()) add_traits_of_onevision(t);
-  if (c.of == &kLlavaNextVideo) add_traits_of_next_video(t);
-  if (c.sees_videos())
-    t.oldest_transformers = {5, 23, 0};
-  else if (c.is_next() || c.has_siglip())
+  if (c.is_next() || c.has_siglip())
     t.oldest_transformers = {5, 0, 0};
   else
     add_traits_of_1_5(c, t);

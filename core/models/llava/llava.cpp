@@ -194,20 +194,6 @@ class Llava : public LanguageModel {
     return image_outputs;
   }
 
-  // get_placeholder_mask of LlavaOnevisionModel and LlavaNextVideoModel, which look for videos, too
-  Tensor placeholder_masks(const Tensor& input_ids, Tensor& special_video_mask) const {
-    const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
-    special_video_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
-    const Tensor n_image_tokens = sum_all(special_image_mask);
-    {
-      Tensor elements = mul_scalar(n_image_tokens);
-      const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
-      elements.reset();
-    }
-    const Tensor n_video_tokens = sum_all(special_video_mask);
-    return unsqueeze(special_image_mask, -1);
-  }
-
   // LlavaModel.get_placeholder_mask, and what stood in its place
   Tensor placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features) const {
     const auto is_image_token = [&] { return pointwise(Op::eq, {&input_ids}, DType::boolean); };
@@ -241,8 +227,8 @@ class Llava : public LanguageModel {
     ModuleCall call(context_, model_);
     Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
     ClipVisionOutput image;
-    TensorList packed;                              // LLaVA-NeXT keeps both in a dictionary until forward returns
-    Tensor special_image_mask, special_video_mask;  // bound until forward returns
+    TensorList packed;          // LLaVA-NeXT keeps both in a dictionary until forward returns
+    Tensor special_image_mask;  // bound until forward returns
     if (has_images(inputs)) {
       if (inputs.images && config_.is_next())
         for (std::size_t i = 0; std::ssize(packed) < data_.images(); ++i) packed.push_back((*inputs.images)[i]);
@@ -255,8 +241,7 @@ class Llava : public LanguageModel {
       if (behaviours_.captures_all_hidden_states)
         image.pooler_output.reset();  // list(image_features), bound to the same name
       features = to(features, inputs_embeds.dtype());
-      special_image_mask = config_.sees_videos() ? placeholder_masks(inputs.input_ids, special_video_mask)
-                                                 : placeholder_mask(inputs.input_ids, inputs_embeds, features);
+      special_image_mask = placeholder_mask(inputs.input_ids, inputs_embeds, features);
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }

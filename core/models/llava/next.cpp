@@ -1,7 +1,6 @@
 #include "models/llava/next.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -96,38 +95,6 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) {
     reader.fail_found("vision_feature_select_strategy", "inconsistent",
                       c.has_siglip() ? "expected \"full\": this tower has no class token to drop"
                                      : "expected \"default\": with the class token the features are no grid");
-  return c;
-}
-
-LlavaConfig read_llava_onevision_config(ConfigReader& reader) {
-  constexpr const char* kAspect = "vision_aspect_ratio";
-  const std::string prefix = "anyres_max_", aspect = reader.text(kAspect, "anyres_max_9");
-  std::int64_t most = 0;
-  const char* const end = aspect.data() + aspect.size();
-  const bool is_known = aspect.starts_with(prefix) && aspect.size() <= prefix.size() + 4 &&
-                        std::from_chars(aspect.data() + prefix.size(), end, most).ptr == end;
-  if (!is_known || most <= 0) reader.fail_found(kAspect, "wrong-type", "expected anyres_max_N, as anyres_max_9");
-  if (!reader.has("image_grid_pinpoints"))
-    reader.fail("image_grid_pinpoints", "not-modelled",
-                "the class's own list of resolutions is not supported yet: expected a list of [height, width]");
-  for (const char* key : {"vision_config", "text_config"})
-    if (!reader.has(key))
-      reader.fail(key, "not-modelled", "the class's own one is not supported yet: expected an object");
-  reader.ignore({"video_token_index", "video_token_id"});
-  LlavaConfig c = read_llava_next_config(reader);
-  c.of = &kLlavaOnevision;
-  c.max_num_patches = std::max<std::int64_t>(most, 1);
-  return c;
-}
-
-LlavaConfig read_llava_next_video_config(ConfigReader& reader) {
-  if (const std::string mode = reader.text("spatial_pool_mode", "average"); mode != "average" && mode != "max")
-    reader.fail_found("spatial_pool_mode", "not-modelled",
-                      "pooling with weights is not supported yet: expected \"average\" or \"max\"");
-  reader.ignore(
-      {"spatial_pool_stride", "spatial_pool_out_channels", "video_seq_length", "video_token_index", "video_token_id"});
-  LlavaConfig c = read_llava_next_config(reader);
-  c.of = &kLlavaNextVideo;
   return c;
 }
 
