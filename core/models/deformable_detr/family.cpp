@@ -21,7 +21,8 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   c.num_feature_levels = reader.integer("num_feature_levels", c.num_feature_levels, {1, 16});
   c.encoder_n_points = reader.integer("encoder_n_points", c.encoder_n_points, {1, 64});
   c.decoder_n_points = reader.integer("decoder_n_points", c.decoder_n_points, {1, 64});
-  if (c.timm) c.features = c.num_feature_levels > 1 ? std::vector<std::size_t>{2, 3, 4} : std::vector<std::size_t>{4};
+  if (c.timm && !reader.has("backbone_config"))
+    c.features = c.num_feature_levels > 1 ? std::vector<std::size_t>{2, 3, 4} : std::vector<std::size_t>{4};
   for (const char* key : {"with_box_refine", "two_stage"})
     if (reader.boolean(key, false)) reader.fail_found(key, "not-modelled", "this is not supported yet: expected false");
   if (!reader.boolean("tie_word_embeddings", true))

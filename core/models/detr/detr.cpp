@@ -16,7 +16,7 @@ DetrConvEncoder::DetrConvEncoder(const Builder& builder, const DetrConfig& c)
   Builder its = builder.child("model", c.timm ? "FeatureListNet" : "ResNetBackbone");
   model_module = its.module;
   if (c.timm) {
-    timm.emplace(its, *c.timm, c.num_channels, c.classes->frozen_norm);
+    timm.emplace(its, *c.timm, c.num_channels, c.output_stride, c.classes->frozen_norm);
     timm->freeze();
     return;
   }

@@ -29,6 +29,7 @@ struct DetrConfig : VitConfig {
   bool detects = false;  ///< ForObjectDetection
   ResNetConfig backbone;
   const TimmResNetConfig* timm = nullptr;  ///< the backbone is timm's; null: transformers'
+  std::int64_t output_stride = 32;         ///< timm's: 16 or 8 of a backbone that dilates
   std::vector<std::size_t> features{4};    ///< stages of the backbone that it hands on, counted from the stem
   std::int64_t num_queries = 100, d_model = 256;
   std::int64_t encoder_layers = 6, encoder_ffn_dim = 2048, encoder_attention_heads = 8;

@@ -15,29 +15,68 @@ namespace {
 constexpr ModelClass kClasses[] = {{"detr", "DetrForObjectDetection"}, {"detr", "DetrModel"}};
 constexpr const char* kBlocks[] = {kDetr.conv_encoder, kDetr.encoder_layer, kDetr.decoder_layer};
 
+void find_timm(ConfigReader& reader, DetrConfig& c) {
+  c.timm = find_timm_resnet(reader.text("backbone", "resnet50"));
+  if (!c.timm)
+    return reader.fail_found("backbone", "not-modelled",
+                             "another backbone of timm's is not supported yet: expected resnet18, resnet34, resnet50, "
+                             "resnet101 or resnet152");
+  c.backbone = c.timm->sizes(c.num_channels);
+}
+
+/// class TimmBackboneConfig (models/timm_backbone/configuration_timm_backbone.py), as the configs of DETR and its kin
+/// write it down.
+void read_timm_backbone(ConfigReader& backbone, DetrConfig& c) {
+  find_timm(backbone, c);
+  if (backbone.integer("num_channels", 3) != c.num_channels)
+    backbone.fail_found("num_channels", "inconsistent", "expected as many as the model's num_channels");
+  if (!backbone.boolean("features_only", true))
+    backbone.fail_found("features_only", "inconsistent", "expected true: the model needs feature maps");
+  if (backbone.boolean("freeze_batch_norm_2d", false))
+    backbone.fail_found("freeze_batch_norm_2d", "not-modelled", "this is not supported yet: expected false");
+  c.output_stride = 32;
+  if (backbone.has("output_stride") && !backbone.is_null("output_stride")) {
+    c.output_stride = backbone.integer("output_stride", 32, {8, 32});
+    if (c.output_stride != 8 && c.output_stride != 16 && c.output_stride != 32)
+      backbone.fail_found("output_stride", "inconsistent", "expected 8, 16 or 32");
+  }
+  c.features.clear();
+  for (const std::int64_t index : backbone.integers("out_indices", {-5, 4}))
+    c.features.push_back(static_cast<std::size_t>(index < 0 ? index + 5 : index));
+  if (!backbone.has("out_indices")) c.features = {4};
+  for (std::size_t i = 0; i < c.features.size(); ++i)
+    if (c.features[i] == 0 || (i > 0 && c.features[i] <= c.features[i - 1])) c.features.clear();
+  if (c.features.empty() || c.features.back() != 4) {
+    backbone.fail_found("out_indices", "not-modelled",
+                        "expected stages from 1 to 4 in their order, of which 4 is the last");
+    c.features = {4};
+  }
+  backbone.ignore({"architectures", "out_features", "use_pretrained_backbone", "id2label", "label2id", "problem_type",
+                   "is_encoder_decoder", "chunk_size_feed_forward", "output_attentions", "output_hidden_states",
+                   "return_dict"});
+}
+
 void read_backbone(ConfigReader& reader, DetrConfig& c) {
   const bool has_own = reader.has("backbone_config");
   if (!has_own && reader.boolean("use_timm_backbone", true)) {
-    const std::string name = reader.text("backbone", "resnet50");
-    c.timm = find_timm_resnet(name);
-    if (!c.timm)
-      return reader.fail_found("backbone", "not-modelled",
-                               "another backbone of timm's is not supported yet: expected resnet18, resnet34, "
-                               "resnet50, resnet101 or resnet152");
-    if (reader.boolean("dilation", false))
-      reader.fail_found("dilation", "not-modelled", "this is not supported yet: expected false");
+    find_timm(reader, c);
+    if (reader.boolean("dilation", false)) c.output_stride = 16;  // DC5
     if (reader.has("backbone_kwargs") && !reader.is_null("backbone_kwargs"))
       reader.fail_found("backbone_kwargs", "not-modelled", "these are not supported yet: expected null");
-    c.backbone = c.timm->sizes(c.num_channels);
     c.features = {1, 2, 3, 4};
     return;
   }
   c.backbone.hidden_act = Activation::relu;
   if (has_own) {
     ConfigReader backbone = reader.object("backbone_config");
-    if (backbone.text("model_type", "resnet") != "resnet")
+    const std::string type = backbone.text("model_type", "resnet");
+    if (type == "timm_backbone") {
+      read_timm_backbone(backbone, c);
+      return backbone.finish();
+    }
+    if (type != "resnet")
       return backbone.fail_found("model_type", "not-modelled",
-                                 "another backbone is not supported yet: expected resnet");
+                                 "another backbone is not supported yet: expected resnet or timm_backbone");
     c.backbone.num_channels = backbone.integer("num_channels", c.num_channels);
     c.backbone.hidden_act = backbone.activation("hidden_act", c.backbone.hidden_act);
     const std::vector<std::string> names = backbone.texts("out_features");
@@ -126,7 +165,10 @@ double largest_tensor_of_detr(const DetrConfig& c, const DataConfig& data) {
   const std::int64_t images = std::max<std::int64_t>(data.images(), 1);
   std::int64_t height = data.image_height, width = data.image_width;
   double largest = largest_tensor_of_resnet(c.backbone, images, height, width);
-  const std::size_t halvings = c.features.back() + 1 + (c.backbone.downsample_in_first_stage ? 1 : 0);
+  const std::size_t dilated = c.output_stride == 8    ? 2
+                              : c.output_stride == 16 ? 1
+                                                      : 0,
+                    halvings = c.features.back() + 1 - dilated + (c.backbone.downsample_in_first_stage ? 1 : 0);
   for (std::size_t i = 0; i < halvings; ++i) {
     height = (height + 1) / 2;
     width = (width + 1) / 2;

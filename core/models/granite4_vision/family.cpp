@@ -183,7 +183,7 @@ ModelTraits traits(const FamilyConfig& config) {
       std::max(t.default_sequence_length, c.tiles.anyres(c.vision.image_size, c.vision.image_size).tokens);
   t.oldest_transformers = {5, 23, 0};
   t.has_idle_parts = true;  // the tower's last norm
-  t.allow({Feature::quantization, Feature::packing});
+  t.allow({Feature::quantization, Feature::packing, Feature::image_preferences});
   t.refuse(Feature::flash_attention_2, "inconsistent", "the Q-Former has no flash attention: expected sdpa or eager");
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::pretrain,
                                 Feature::finetune, Feature::zero3, Feature::fsdp})

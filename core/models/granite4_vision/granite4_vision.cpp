@@ -184,7 +184,9 @@ class Granite4Vision final : public LanguageModel {
       outputs = causal_lm_outputs(parts.fused_states(hidden_states), lm_head_, inputs, loss_function);
     else
       outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, parts.logits);
-    for (const Tensor& features : deepstack_features) outputs.others.push_back(features);
+    // TRL's own forward, in place of the class's, hands on what its loss needs alone.
+    if (!inputs.labels || !loss_function->replaces_forward())
+      for (const Tensor& features : deepstack_features) outputs.others.push_back(features);
     return outputs;
   }
 

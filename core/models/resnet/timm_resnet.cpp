@@ -37,7 +37,8 @@ const TimmResNetConfig* find_timm_resnet(std::string_view name) {
 }
 
 TimmResNetBlock::TimmResNetBlock(const Builder& builder, const TimmResNetConfig& c, std::int64_t inplanes,
-                                 std::int64_t planes, std::int64_t stride, bool downsamples, const char* frozen)
+                                 std::int64_t planes, std::int64_t stride, std::int64_t first_dilation,
+                                 std::int64_t dilation, bool downsamples, const char* frozen)
     : module(builder.module) {
   const std::int64_t out = planes * c.expansion();
   // The names first, as they are registered; what downsamples is made before the block is.
@@ -60,10 +61,12 @@ TimmResNetBlock::TimmResNetBlock(const Builder& builder, const TimmResNetConfig&
     const bool is_3x3 = c.is_basic || i == 1;
     const std::int64_t to = i + 1 == count ? out : planes;
     const bool strides = c.is_basic ? i == 0 : i == 1;
+    const std::int64_t dilated = strides ? first_dilation : dilation;
     convs.emplace_back(
         conv_names[i], i == 0 ? inplanes : planes, to,
         AnyConv2d::Options{
-            .kernel = is_3x3 ? 3 : 1, .stride = strides ? stride : 1, .padding = is_3x3 ? 1 : 0, .bias = false});
+            .kernel = is_3x3 ? 3 : 1, .stride = strides ? stride : 1, .padding = is_3x3 ? dilated : 0, .bias = false});
+    if (is_3x3) convs.back().options.dilation = {dilated, dilated};
     norms.emplace_back(norm_names[i], to, frozen);
   }
 }
@@ -87,22 +90,31 @@ Tensor TimmResNetBlock::operator()(const Tensor& argument) const {
   return call.result(relu_in_place(x));
 }
 
-TimmResNet::TimmResNet(const Builder& builder, const TimmResNetConfig& c, std::int64_t num_channels, const char* frozen)
+TimmResNet::TimmResNet(const Builder& builder, const TimmResNetConfig& c, std::int64_t num_channels,
+                       std::int64_t output_stride, const char* frozen)
     : conv1(builder.child("conv1", "Conv2d"), num_channels, 64,
             {.kernel = 7, .stride = 2, .padding = 3, .bias = false}),
       bn1(builder.child("bn1", frozen), 64, frozen) {
   static constexpr const char* kLayers[] = {"layer1", "layer2", "layer3", "layer4"};
-  std::int64_t inplanes = 64;
+  std::int64_t inplanes = 64, net_stride = 4, dilation = 1, prev_dilation = 1;
   for (std::size_t i = 0; i < 4; ++i) {
     const Builder layer = builder.child(kLayers[i], "Sequential");
     layer_modules.push_back(layer.module);
-    const std::int64_t planes = std::int64_t{64} << i, stride = i == 0 ? 1 : 2;
+    const std::int64_t planes = std::int64_t{64} << i;
+    std::int64_t stride = i == 0 ? 1 : 2;
+    if (net_stride >= output_stride) {
+      dilation *= stride;
+      stride = 1;
+    } else {
+      net_stride *= stride;
+    }
     std::vector<TimmResNetBlock> blocks;
     blocks.reserve(static_cast<std::size_t>(c.depths[i]));
     for (std::int32_t j = 0; j < c.depths[i]; ++j) {
       const bool downsamples = j == 0 && (stride != 1 || inplanes != planes * c.expansion());
       blocks.emplace_back(layer.child("", c.is_basic ? "BasicBlock" : "Bottleneck", j), c, inplanes, planes,
-                          j == 0 ? stride : 1, downsamples, frozen);
+                          j == 0 ? stride : 1, prev_dilation, dilation, downsamples, frozen);
+      prev_dilation = dilation;
       inplanes = planes * c.expansion();
     }
     layers.push_back(std::move(blocks));

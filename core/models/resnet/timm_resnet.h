@@ -25,8 +25,10 @@ const TimmResNetConfig* find_timm_resnet(std::string_view name);
 
 /// A BasicBlock or Bottleneck.
 struct TimmResNetBlock {
+  /// `first_dilation`: of the convolution that strides; the second one of a basic block has `dilation`.
   TimmResNetBlock(const Builder& builder, const TimmResNetConfig& config, std::int64_t inplanes, std::int64_t planes,
-                  std::int64_t stride, bool downsamples, const char* frozen);
+                  std::int64_t stride, std::int64_t first_dilation, std::int64_t dilation, bool downsamples,
+                  const char* frozen);
   Tensor operator()(const Tensor& x) const;
 
   List<AnyConv2d> convs;
@@ -37,7 +39,9 @@ struct TimmResNetBlock {
 };
 
 struct TimmResNet {
-  TimmResNet(const Builder& builder, const TimmResNetConfig& config, std::int64_t num_channels, const char* frozen);
+  /// `output_stride`: 32; 16 or 8: the last stages dilate in place of their strides.
+  TimmResNet(const Builder& builder, const TimmResNetConfig& config, std::int64_t num_channels,
+             std::int64_t output_stride, const char* frozen);
   /// replace_batch_norm. All parameters train.
   void freeze();
   /// What each stage gives.
