@@ -307,6 +307,7 @@ class Answers(DeviceValues):
         self.found_of_media = visual if "media" in spec["data"] else {}
         self.visual = sum(count for shape, count in visual.items() if len(shape) > 1)
         self.by_dimensions = {len(shape): count for shape, count in visual.items()} if "image_position_ids" in media["inputs"] else {}
+        self.samples = media["batch"]["mbs"]
         self.rope_masks = 0
         self.attended: list[int] = []  # tokens of each row that are no padding
         self.padded = self.packed = False
@@ -349,6 +350,8 @@ class Answers(DeviceValues):
             return counted
         if self.visual and asking().f_code.co_filename.endswith("modeling_kosmos2_5.py"):  # where images' embeddings are put
             return self.visual
+        if self.visual and asking().f_code.co_filename.endswith("modeling_granite4_vision.py"):  # of answers, both of each prompt's
+            return self.visual * mask.shape[0] // self.samples
         if self.attended and mask.dim() == 1 and is_called_by("get_rope_index"):
             self.rope_masks += 1  # of each row its tokens, their types and their positions; to ask the frame would keep its names
             return self.attended[(self.rope_masks - 1) // 3]

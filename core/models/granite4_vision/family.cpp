@@ -183,7 +183,14 @@ ModelTraits traits(const FamilyConfig& config) {
       std::max(t.default_sequence_length, c.tiles.anyres(c.vision.image_size, c.vision.image_size).tokens);
   t.oldest_transformers = {5, 23, 0};
   t.has_idle_parts = true;  // the tower's last norm
-  t.allow({Feature::quantization, Feature::packing, Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::packing});
+  if (c.projector_dropout == 0 && c.qformer.hidden_dropout_prob == 0 && c.qformer.attention_probs_dropout_prob == 0)
+    t.allow({Feature::image_preferences});
+  else
+    t.refuse(Feature::image_preferences, "not-modelled",
+             "TRL turns the dropout of the projectors off, which is not supported yet: expected a config with "
+             "projector_dropout 0 and a qformer_config with hidden_dropout_prob and attention_probs_dropout_prob 0, "
+             "which takes as much");
   t.refuse(Feature::flash_attention_2, "inconsistent", "the Q-Former has no flash attention: expected sdpa or eager");
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::pretrain,
                                 Feature::finetune, Feature::zero3, Feature::fsdp})
