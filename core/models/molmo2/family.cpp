@@ -162,7 +162,7 @@ Molmo2Crops molmo2_crops(const Molmo2Config& c, std::int64_t height, std::int64_
                      margin_pixels = kMargins * c.patch_size;
   const auto high = static_cast<float>(height - margin_pixels), wide = static_cast<float>(width - margin_pixels);
   std::int64_t rows = 1, columns = 1;
-  float best = -1;
+  float best = 0;
   bool best_grows = false;
   // In the order of the sort: by tiles, then by rows.
   for (std::int64_t tiles = 1; tiles <= kMostCrops; ++tiles)
@@ -172,8 +172,9 @@ Molmo2Crops molmo2_crops(const Molmo2Config& c, std::int64_t height, std::int64_
       const float scale =
           std::min(static_cast<float>(r * window_pixels) / high, static_cast<float>(k * window_pixels) / wide);
       const bool grows = scale >= 1;
+      // Of an image that is narrower than the margins all scales are negative.
       const bool is_better =
-          best < 0 || (grows && !best_grows) || (grows && scale < best) || (!grows && !best_grows && scale > best);
+          tiles == 1 || (grows && !best_grows) || (grows && scale < best) || (!grows && !best_grows && scale > best);
       if (!is_better) continue;
       best = scale;
       best_grows = grows;
