@@ -135,9 +135,13 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
     reader.fail_found("images_per_sample", "not-modelled",
                       "images in prompts of " + who + " are not supported yet: expected 0");
   } else if (data.images_per_sample < traits.min_images || data.images_per_sample > traits.max_images) {
-    reader.fail_found("images_per_sample", "inconsistent",
+    const bool is_bounded = traits.max_images < ModelTraits{}.max_images;
+    reader.fail_found(has_sizes ? "image_sizes" : "images_per_sample", "inconsistent",
                       "expected " + std::to_string(traits.min_images) +
-                          (traits.max_images == traits.min_images ? "" : " or more") + ": " + traits.images_why);
+                          (traits.max_images == traits.min_images ? ""
+                           : is_bounded                           ? " to " + std::to_string(traits.max_images)
+                                                                  : " or more") +
+                          (has_sizes ? " of them: " : ": ") + traits.images_why);
   } else if (data.images() > kMostImages) {
     reader.fail_found("images_per_sample", "out-of-range",
                       "a micro-batch may hold at most " + std::to_string(kMostImages) + " images");

@@ -83,7 +83,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<ChameleonConfig>();
   ModelTraits t = vision_language_traits(kChameleon.causal_lm, c.text, c.text.tie_word_embeddings);
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.image_size = c.resolution;
   t.cuts_images = true;     // the processor makes a square of any
   t.has_idle_parts = true;  // the VQ-GAN, whose tokens pass no gradient

@@ -24,7 +24,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Gemma3Config>();
   ModelTraits t = vision_language_traits("Gemma3ForConditionalGeneration", c.text, c.tie_word_embeddings);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.image_size = c.vision.image_size;
   t.cuts_images = true;  // the processor makes a square of any
   t.oldest_transformers = {5, 23, 0};

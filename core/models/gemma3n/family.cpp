@@ -85,7 +85,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Gemma3nConfig>();
   ModelTraits t = vision_language_traits(kClasses[0].class_name, c.text, c.tie_word_embeddings);
   t.set_parts("vision_tower", "embed_vision", "language_model");
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.image_size = kMobileNetV5ImageSize;
   t.cuts_images = true;     // the processor makes a square of any
   t.has_idle_parts = true;  // nothing is played to the audio tower

@@ -88,7 +88,8 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<JanusConfig>();
   ModelTraits t = vision_language_traits(kClasses[0].class_name, c);
   t.set_parts("vision_model", "aligner", "language_model");
-  t.cuts_images = true;     // the processor makes a square of any
+  t.cuts_images = true;  // the processor makes a square of any
+  t.image_keys.push_back("image_sizes");
   t.has_idle_parts = true;  // what makes images
   t.default_sequence_length = std::max(t.default_sequence_length, c.vision.num_patches());
   t.oldest_transformers = {5, 23, 0};

@@ -161,7 +161,8 @@ void check_width(ConfigReader& tower, const char* key, std::int64_t width, const
 
 void check_one_frame(ConfigReader& reader, const DataConfig& data) {
   if (data.grid_t > 1)
-    reader.fail_found("grid_thw", "not-modelled", "videos of this model are not supported yet: expected one frame");
+    reader.fail_found(reader.has("video") ? "video" : "grid_thw", "not-modelled",
+                      "videos of this model are not supported yet: expected one frame");
 }
 
 }  // namespace oometer

@@ -63,6 +63,11 @@ void read_pixtral_images(ConfigReader& reader, const FamilyConfig& config, DataC
   if (!size) return;
   const auto [height, width] = *size;
   // processor_config.json of the published models: longest_edge is the tower's image_size
+  const std::int64_t longest = std::max(height, width), shortest = std::min(height, width), edge = c.vision.image_size;
+  if (longest > edge && shortest * edge < longest)  // the processor rounds the shorter side down, to nothing
+    return reader.fail_found("image_size", "inconsistent",
+                             "expected [height, width] in pixels, neither more than " + std::to_string(edge) +
+                                 " times the other: the processor leaves nothing of a side");
   const auto [rows, columns] = pixtral_cells(height, width, c.vision.image_size, c.cell());
   data.image_height = rows * c.cell();
   data.image_width = columns * c.cell();

@@ -26,7 +26,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<MllamaConfig>();
   ModelTraits t = vision_language_traits(kClasses[0].class_name, c.text, false);
   t.set_parts("vision_model", "multi_modal_projector", "language_model");
-  t.image_keys = {"image_size"};
+  t.image_keys = {"image_size", "image_sizes"};
   t.image_size = c.vision.image_size;
   t.cuts_images = true;
   t.min_images = 1;

@@ -69,6 +69,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vision_language_traits(kClasses[0].class_name, c);
   t.set_parts("vision_tower", "visual_embeddings_table", "language_model");
   t.cuts_images = true;  // the processor makes a square of any
+  t.image_keys.push_back("image_sizes");
   t.default_sequence_length = std::max(t.default_sequence_length, c.tokens_per_image() + 3);
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.back() = kOvis2Vision.attention;

@@ -41,6 +41,20 @@ TEST_CASE("Images of a processor that has one size are only counted", "[job][ima
   CHECK(job.data == job_of(images_job("llava-1.5-7b", R"({"sequence_length": 4096, "images_per_sample": 2})")).data);
 }
 
+TEST_CASE("Images of several sizes that the processor makes equal take what equal ones do", "[job][images]") {
+  for (const char* preset : {"gemma-3-4b", "paligemma-3b-pt-224", "janus-pro-1b"}) {
+    INFO(preset);
+    const Job sizes =
+        job_of(images_job(preset, R"({"sequence_length": 2048, "image_sizes": [[672, 448], [1344, 896]]})"));
+    const Job count = job_of(images_job(preset, R"({"sequence_length": 2048, "images_per_sample": 2})"));
+    CHECK(sizes.data.tokens_of_images() == count.data.tokens_of_images());
+    const Result<Estimate> a = estimate(sizes), b = estimate(count);
+    REQUIRE(a.has_value());
+    REQUIRE(b.has_value());
+    CHECK(a->report.peak.allocated == b->report.peak.allocated);
+  }
+}
+
 TEST_CASE("Each processor cuts images of several sizes by its own rule", "[job][images]") {
   for (const char* preset : {"internvl3-8b", "aya-vision-8b", "llava-v1.6-vicuna-7b", "smolvlm-2.2b"}) {
     INFO(preset);
@@ -69,6 +83,9 @@ TEST_CASE("What image_sizes cannot be is said where it stands", "[job][images]")
   CHECK(error_of("qwen2.5-vl-3b", R"({"image_size": [28, 28], "image_sizes": [[28, 28]]})").pointer ==
         "/data/image_size");
   CHECK(error_of("llama-3-8b", R"({"image_sizes": [[28, 28]]})").pointer == "/data/image_sizes");
+  CHECK(error_of("llava-onevision-7b", R"({"image_sizes": [[280, 280], [900, 100]]})")
+            .message.starts_with("found [[280,280],[900,100]]; expected 0 to 1 of them: "));
+  CHECK(error_of("mistral-small-3.1-24b", R"({"image_size": [1, 2000]})").pointer == "/data/image_size");
   CHECK(error_of("gemma-4-e2b", R"({"image_sizes": [[280, 280], [900, 100]]})").code == "not-modelled");
   CHECK(error_of("qwen2.5-vl-3b", R"({"sequence_length": 447, "image_sizes": [[672, 448], [224, 224]]})").message ==
         "found a sequence of 447 tokens; it must hold the 448 tokens of 2 images");
@@ -90,7 +107,9 @@ TEST_CASE("A video is frames that its processor samples", "[job][images]") {
   // GLM-4.1V samples what there is, in pairs.
   CHECK(job_of(images_job("glm-4.1v-9b", R"({"video": {"seconds": 3, "fps": 1, "size": [280, 280]}})")).data.grid_t ==
         2);
-  CHECK(error_of("qwen2.5-omni-7b-thinker", R"({"video": {"seconds": 4}})").code == "not-modelled");
+  const Error unsupported = error_of("qwen2.5-omni-7b-thinker", R"({"video": {"seconds": 4}})");
+  CHECK(unsupported.code == "not-modelled");
+  CHECK(unsupported.pointer == "/data/video");
   CHECK(error_of("llava-1.5-7b", R"({"video": {"seconds": 4}})").code == "inconsistent");
 }
 
