@@ -133,9 +133,10 @@ def wrap_deepspeed(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callabl
     import deepspeed
 
     config = resolved(spec["parallel"]["ds_config"], spec["parallel"]["world"], spec, model)
-    adam_without_kernel()
+    optimizers_without_kernels()
     if "optimizer" in config:  # DeepSpeed makes it, of all that trains in one group
-        config.pop("zero_allow_untested_optimizer")
+        if "zero_allow_untested_optimizer" not in spec["parallel"]["ds_config"]:
+            config.pop("zero_allow_untested_optimizer")
         own = {"model_parameters": [p for p in model.parameters() if p.requires_grad]}
     elif config["zero_optimization"].get("offload_optimizer") and config.get("zero_force_ds_cpu_optimizer", True):  # accelerate replaces AdamW
         own = {"optimizer": deepspeed.ops.adam.DeepSpeedCPUAdam(groups_of(model, spec["parallel"].get("param_groups", 2), 0.0))}
@@ -145,15 +146,25 @@ def wrap_deepspeed(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callabl
     return engine, engine.backward, engine.step
 
 
-def adam_without_kernel() -> None:
-    """Kernels of FusedAdam and DeepSpeedCPUAdam would be compiled here; they take what they need as arguments and allocate nothing."""
+def optimizers_without_kernels() -> None:
+    """Kernels of DeepSpeed's own optimizers would be compiled here. They take what they need as arguments and allocate nothing, but for LAMB's."""
     from types import SimpleNamespace
 
-    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
+    import torch
+    from deepspeed.ops import op_builder
 
-    FusedAdamBuilder.load = lambda self, verbose=True: SimpleNamespace(multi_tensor_adam=lambda *_: None)
-    nothing = dict.fromkeys(("create_adam", "adam_update", "destroy_adam"), lambda *_: None)
-    CPUAdamBuilder.load = lambda self, verbose=True: SimpleNamespace(**nothing)
+    def lamb(p: Any, *_: Any) -> Any:  # csrc/lamb/fused_lamb_cuda.cpp
+        w_l2_i, u_l2_i, lamb_coeff_val = (torch.empty(n, dtype=p.dtype, device=p.device) for n in (512, 512, 1))
+        del w_l2_i, u_l2_i
+        return lamb_coeff_val
+
+    op_builder.FusedLambBuilder.load = lambda self, verbose=True: SimpleNamespace(lamb=lamb)
+    for name in ("adam", "lion"):
+        kernel = {f"multi_tensor_{name}": lambda *_: None}
+        getattr(op_builder, f"Fused{name.title()}Builder").load = lambda self, verbose=True, its=kernel: SimpleNamespace(**its)
+    for name in ("adam", "adagrad", "lion"):
+        nothing = dict.fromkeys((f"create_{name}", f"{name}_update", f"destroy_{name}"), lambda *_: None)
+        getattr(op_builder, f"CPU{name.title()}Builder").load = lambda self, verbose=True, its=nothing: SimpleNamespace(**its)
 
 
 def wrap_torch(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:

@@ -52,6 +52,17 @@ void DeepSpeedTrainer::refuse_half_gradients() {
                 "expected bf16 true, or adapters in float32"};
 }
 
+TensorList DeepSpeedTrainer::states_of_basic_optimizer() const {
+  TensorList states;
+  if (!has_states_at_once()) return states;
+  for (const Parameter& parameter : model_.parameters) {
+    if (!parameter.tensor->leaf_requires_grad || !context_.record(parameter.tensor)) continue;  // cut by zero.Init
+    states.push_back(empty_like(Op::full_like, parameter.tensor));
+    context_.set_role(states.back(), Role::optimizer_state, parameter.module);
+  }
+  return states;
+}
+
 void DeepSpeedTrainer::backward(const Tensor& loss, bool last_micro_step) {
   last_micro_step_ = last_micro_step;
   const Behaviours& b = context_.behaviours;

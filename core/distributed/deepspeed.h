@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "distributed/config.h"
+#include "tensor/tensor_list.h"
 #include "train/step.h"
 
 namespace oometer {
@@ -37,10 +38,19 @@ class DeepSpeedTrainer : public TrainingStrategy {
   /// unscale_and_clip_grads: scalars of the norm's type; the gradient itself is scaled in place.
   void unscale_and_clip(const Tensor& norm);
 
+  /// torch.optim.Adagrad makes its states where it is made.
+  bool has_states_at_once() const {
+    return training_.optimizer.name == OptimizerName::adagrad && !offloads_optimizer();
+  }
+  /// Those of DeepSpeedEngine.basic_optimizer, which is made of the weights themselves and stays:
+  /// initialize_optimizer_states makes a second Adagrad, of their parts.
+  [[gnu::noinline]] TensorList states_of_basic_optimizer() const;
+
   DeepSpeedConfig config_;
   std::int64_t world_;
   DType dtype_;
   bool last_micro_step_ = true;
+  TensorList states_of_whole_;
   Tensor losses_, global_grad_norm_;     ///< the engine's
   std::vector<Tensor> offloaded_norms_;  ///< norm_for_param_grads, with the optimizer in host memory
 };

@@ -44,6 +44,7 @@ void DeepSpeedZeroOptimizer::initialize() {
     cast_module(context_, model_, dtype_);
   else
     refuse_half_gradients();
+  states_of_whole_ = states_of_basic_optimizer();
   std::vector<FlatLayout> layouts;
   for (std::vector<Parameter>& parameters : parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
     Group& group = groups_.emplace_back();
@@ -55,7 +56,7 @@ void DeepSpeedZeroOptimizer::initialize() {
   }
   rank_ = wanted_rank_.value_or(worst_rank(layouts));
 
-  optimizer_ = make_optimizer(context_, training_.optimizer);
+  optimizer_ = make_optimizer(context_, offloads_optimizer() ? OptimizerConfig() : training_.optimizer);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     Group& group = groups_[i];
     flatten(group);
@@ -64,7 +65,7 @@ void DeepSpeedZeroOptimizer::initialize() {
       group.parameters[j].tensor->index = static_cast<std::uint32_t>(places_.size());
       places_.push_back({i, j});
     }
-    if (group.master) optimizer_->add_group({{group.master, model_.root}});
+    if (group.master && !has_states_at_once()) optimizer_->add_group({{group.master, model_.root}});
   }
   if (offloads_optimizer())
     make_offload_buffer();
@@ -148,7 +149,10 @@ void DeepSpeedZeroOptimizer::initialize_optimizer_states() {
     group.master->grad = empty(context_, Op::zeros, {group.layout.partition}, DType::float32);
     context_.set_role(group.master->grad, Role::gradient, model_.root);
   }
-  if (context_.behaviours.zero_optimizer_states_at_init) optimizer_->step();
+  if (has_states_at_once())
+    for (const Group& group : groups_) optimizer_->add_group({{group.master, model_.root}});
+  else if (context_.behaviours.zero_optimizer_states_at_init)
+    optimizer_->step();
   optimizer_->zero_grad();
 }
 

@@ -32,12 +32,13 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, model_.root);
   OptimizerConfig own = training_.optimizer;
-  if (config_.splits_optimizer()) {  // backup_optimizer
-    own = {};
+  if (offloads_optimizer()) own = {};  // it has nothing on the device
+  if (config_.splits_optimizer()) {    // backup_optimizer
     own.name = OptimizerName::adamw;
     own.implementation = OptimizerImplementation::foreach_;
   }
   optimizer_ = make_optimizer(context_, own);
+  states_of_whole_ = states_of_basic_optimizer();
   // _convert_to_zero_parameters: adapters, which zero.Init has not seen.
   for (const Parameter& parameter : model_.parameters) {
     if (!context_.record(parameter.tensor)) continue;  // it has been cut
@@ -65,7 +66,9 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
     std::int64_t largest = 0;
     for (const Group& group : groups_) largest = std::max(largest, group.numel);
     const Tensor buffer = empty(context_, Op::zeros, {largest}, DType::float32, Role::gradient);
-    if (context_.behaviours.zero_optimizer_states_at_init)
+    if (has_states_at_once())
+      for (const Group& group : groups_) optimizer_->add_group({{group.master, model_.root}});
+    else if (context_.behaviours.zero_optimizer_states_at_init)
       for (std::size_t i = 0; i < groups_.size(); ++i) {
         groups_[i].master->grad = alias(buffer, {groups_[i].numel}, {1});
         optimizer_->step_group(i);
@@ -255,7 +258,7 @@ void DeepSpeedZeroOptimizerStage3::make_masters() {
       group.master = to(copy, DType::float32);
     }
     share(group.master, group, Role::optimizer_state);
-    optimizer_->add_group({{group.master, model_.root}});
+    if (!has_states_at_once()) optimizer_->add_group({{group.master, model_.root}});
   }
 }
 

@@ -616,6 +616,9 @@ class Spelling {
     args_.ignore({"optim_args"});
     spell_target_modules(training["optimizer"]);
     const double weight_decay = args_.number("weight_decay", 0, -1e9, 1e9);
+    if (const json::json_pointer of_deepspeed("/parallel/ds_config/optimizer/params/weight_decay");
+        job_.contains(of_deepspeed) && job_[of_deepspeed] == "auto")
+      job_[of_deepspeed] = weight_decay;
     if (weight_decay == 0 || !args_.has("optim") || !copies_for_weight_decay(training["optimizer"])) return;
     training["optimizer"]["args"]["weight_decay"] = weight_decay;
   }

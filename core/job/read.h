@@ -82,6 +82,9 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job);
 /// FullyShardedDataParallel's and fully_shard's arguments: each takes some that the other has not.
 FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so_far);
 
+/// The optimizer of a ds_config, which is in the place of the trainer's.
+OptimizerConfig read_ds_optimizer(ConfigReader& ds, const Runtime& runtime);
+
 struct Parallel {
   ParallelConfig config;
   std::string ds_config_json;

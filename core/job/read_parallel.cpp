@@ -91,31 +91,6 @@ void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
   }
 }
 
-/// DeepSpeedEngine._configure_basic_optimizer (0.19.8, runtime/engine.py); transformers gives it all parameters in one
-/// group (deepspeed_optim_sched).
-OptimizerConfig read_ds_optimizer(ConfigReader reader) {
-  OptimizerConfig optimizer;
-  optimizer.param_groups = 1;
-  const std::string type = lower_case(reader.text("type", ""));
-  if (type != "adam" && type != "adamw")
-    reader.fail_found("type", "not-modelled", "expected \"Adam\" or \"AdamW\", or no optimizer");
-  ConfigReader params = reader.object("params");
-  params.refuse("max_grad_norm",
-                "DeepSpeed refuses it here: gradient_clipping, outside of the optimizer, is its place");
-  if (params.boolean("amsgrad", false)) params.fail_found("amsgrad", "not-modelled", "expected false");
-  const bool is_adamw = params.boolean("adam_w_mode", true) || type == "adamw";
-  optimizer.name = is_adamw ? OptimizerName::adamw : OptimizerName::adam;
-  const bool is_torch = params.boolean("torch_adam", false);
-  optimizer.implementation = !is_torch                         ? OptimizerImplementation::deepspeed_fused
-                             : params.boolean("foreach", true) ? OptimizerImplementation::foreach_
-                                                               : OptimizerImplementation::for_loop;
-  params.ignore({"lr", "betas", "eps", "weight_decay", "bias_correction", "foreach", "fp32_optimizer_states"});
-  params.finish();
-  reader.ignore({"legacy_fusion"});
-  reader.finish();
-  return optimizer;
-}
-
 constexpr const char* kNoHiddenSize =
     "transformers makes it of the config's hidden_size, which the class has not: expected a number";
 
@@ -508,10 +483,11 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     if (const json* given = reader.find("ds_config")) {
       parallel.ds_config_json = given->is_object() ? given->dump() : "";
       ConfigReader ds = reader.object("ds_config");
-      if (ds.has("optimizer")) parallel.optimizer = read_ds_optimizer(ds.object("optimizer"));
+      if (ds.has("optimizer")) parallel.optimizer = read_ds_optimizer(ds, job.runtime);
       config.deepspeed = read_ds_config(std::move(ds), job.training, job.data, config.data, hidden_size, job.runtime);
       // DeepSpeedCPUAdam has nothing on the device, and neither has its stand-in.
-      if (parallel.optimizer && config.deepspeed.offloads_optimizer())
+      if (parallel.optimizer && config.deepspeed.offloads_optimizer() &&
+          parallel.optimizer->implementation == OptimizerImplementation::deepspeed_fused)
         parallel.optimizer->implementation = OptimizerImplementation::fused;
       if (stage && reader.ok() && *stage != config.deepspeed.zero_stage) {
         reader.fail_found(

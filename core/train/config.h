@@ -65,7 +65,9 @@ enum class OptimizerName : std::uint8_t {
   galore_adamw_8bit,
   prodigy,
   adopt,
-  adam_mini
+  adam_mini,
+  deepspeed_lion,
+  deepspeed_lamb
 };
 
 /// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; bitsandbytes' optimizers, by the bits

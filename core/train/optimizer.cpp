@@ -56,7 +56,8 @@ void Optimizer::zero_grad() {
 }
 
 std::int64_t states_per_parameter(const OptimizerConfig& config) {
-  if (config.name != OptimizerName::sgd) return 2;
+  if (config.name == OptimizerName::adagrad) return 1;
+  if (config.name != OptimizerName::sgd) return 2;  // DeepSpeedCPULion's second one is never used
   return config.momentum != 0 ? 1 : 0;
 }
 

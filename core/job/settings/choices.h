@@ -177,7 +177,9 @@ inline constexpr Choice<OptimizerName> kOptimizers[] = {
      "Two moments per weight, and two states of a slice of them: it finds its own learning rate"},
     {"axolotl.utils.optimizers.adopt.ADOPT", OptimizerName::adopt, "ADOPT", "Two moments per weight"},
     {"adam_mini.Adam_mini", OptimizerName::adam_mini, "Adam-mini",
-     "One moment per weight, and one number per head, row or norm"}};
+     "One moment per weight, and one number per head, row or norm"},
+    {"deepspeed.ops.lion.FusedLion", OptimizerName::deepspeed_lion, "Lion of DeepSpeed", "One moment per weight"},
+    {"deepspeed.ops.lamb.FusedLamb", OptimizerName::deepspeed_lamb, "LAMB of DeepSpeed", "Two moments per weight"}};
 
 inline constexpr Choice<OptimizerImplementation> kImplementations[] = {
     {"foreach", OptimizerImplementation::foreach_, "", "Many weights at once: temporaries as large as the weights"},

@@ -18,6 +18,7 @@ std::unique_ptr<Optimizer> make_apollo(Context& context, const OptimizerConfig& 
 std::unique_ptr<Optimizer> make_asgd(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_bitsandbytes(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_came(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_deepspeed(Context& context, const OptimizerConfig& config);  ///< FusedLion, FusedLamb
 std::unique_ptr<Optimizer> make_flash(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_galore(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_galore_8bit(Context& context, const OptimizerConfig& config);

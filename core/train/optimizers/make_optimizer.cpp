@@ -71,6 +71,9 @@ std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfi
       return make_adopt(context, config);
     case OptimizerName::adam_mini:
       return make_adam_mini(context, config);
+    case OptimizerName::deepspeed_lion:
+    case OptimizerName::deepspeed_lamb:
+      return make_deepspeed(context, config);
     case OptimizerName::nadam:
       return make_nadam(context, config);
     case OptimizerName::radam:

@@ -553,7 +553,7 @@ std::vector<Bad> bad_jobs() {
              "/parallel/ds_config/train_micro_batch_size_per_gpu"),
       member(ds(R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})"), "inconsistent",
              "/parallel/ds_config/fp16/enabled"),
-      member(ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb"}})"), "not-modelled",
+      member(ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb"}})"), "inconsistent",
              "/parallel/ds_config/optimizer/type"),
       member(
           ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}})"),
