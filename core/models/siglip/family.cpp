@@ -42,6 +42,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   if (!c.vision.has_head) t.losses = {"last_hidden_state"};
   if (!c.has_text) return t;
+  t.allow({Feature::quantization});
   pair_with_texts(t, c.text);
   t.images_why = "the loss pairs texts and images";
   return t;

@@ -80,7 +80,8 @@ class Siglip : public Model {
     const Modality modality = config.has_text ? Modality::none : Modality::vision;
     const char* const pair = config.is_naflex() ? "Siglip2Model" : "SiglipModel";
     const ModuleId added = context.add_root(config.has_text ? pair : config.vision.family->model, modality);
-    const Builder builder{&context, &parameters, &buffers, added, modality, options.dtype, options.wrapping};
+    const Builder builder{&context, &parameters,   &buffers,         added,
+                          modality, options.dtype, options.wrapping, options.quantizer};
     if (!config.has_text && config.is_naflex()) {
       naflex_ = Siglip2VisionModel(builder, config.vision, config.num_patches, options);
       if (!options.checkpointing.input_require_grads) naflex_.embeddings.checkpointing = {};
