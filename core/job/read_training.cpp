@@ -489,13 +489,16 @@ void check_left_out(ConfigReader& training) {
 /// Only adapters of some kinds are trained beside quantized weights.
 void check_quantized(ConfigReader& training, const TrainingConfig& so_far) {
   constexpr const char* kKey = "quantization";
-  if (!so_far.lora)
+  // Which methods were compared around quantized layers.
+  const bool has_quantized_layers =
+      so_far.peft.size() == 1 && json::parse(so_far.peft.front().config).value("peft_type", "") == "OFT";
+  if (!so_far.lora && !has_quantized_layers)
     training.fail_found(kKey, "inconsistent",
                         !so_far.peft.empty()
-                            ? "training.peft on quantized weights is not supported yet; expected training.lora"
+                            ? "this method on quantized weights is not supported yet; expected training.lora, or OFT"
                         : so_far.ia3 ? "(IA)^3 on quantized weights is not supported yet; expected training.lora"
                                      : "quantized weights cannot be trained; expected training.lora");
-  else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
+  else if (so_far.lora && (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none))
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantized weights are not supported yet: leave them out");
   if (!so_far.quantization->moe_experts) return;

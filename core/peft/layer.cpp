@@ -18,6 +18,7 @@ TunerLayer::TunerLayer(const LayerPlace& place, const char* type)
       inside_(place.builder),
       module_(place.builder.module) {
   inside_.wrapping = nullptr;
+  inside_.quantizer = nullptr;
   inside_.context->log.modules[module_].type = type;
   place.builder = inside_.child("base_layer", "Linear");
   base_layer_ = place.builder.module;
