@@ -1,14 +1,28 @@
 #include "distributed/saved_modules.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace oometer {
+
+namespace {
+
+/// modules_to_save of an adapter_config.json.
+[[gnu::noinline]] std::vector<std::string> saved_by(const PeftAdapter& adapter) {
+  const nlohmann::json config = nlohmann::json::parse(adapter.config);
+  const auto names = config.find("modules_to_save");
+  return names == config.end() || !names->is_array() ? std::vector<std::string>()
+                                                     : names->get<std::vector<std::string>>();
+}
+
+}  // namespace
 
 std::vector<ModuleId> saved_modules(const Log& log, const TrainingConfig& training) {
   std::vector<std::string> names;
   if (training.lora) names = training.lora->modules_to_save;
   if (training.ia3) names = training.ia3->modules_to_save;
+  if (!training.peft.empty()) names = saved_by(training.peft.front());
   std::vector<ModuleId> saved;
   if (names.empty()) return saved;
   for (ModuleId module = 1; module < log.modules.size(); ++module) {
