@@ -1,6 +1,7 @@
 #include "models/deepseek/family.h"
 
 #include "config/reader.h"
+#include "models/llama/family.h"
 
 /// transformers 5.23, models/axk1/modeling_axk1.py (A.X-K1): DeepSeek-V3's classes, whose experts' output is normed.
 namespace oometer {
@@ -13,10 +14,11 @@ constexpr DeepseekClassNames kNames{{"AXK1ForCausalLM", "AXK1Model", "AXK1Decode
                                     "AXK1Experts",
                                     "AXK1TopkRouter",
                                     {.is_v3 = true, .has_layer_types = true, .norms_experts = true}};
-constexpr ModelClass kClasses[] = {{"axk1", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {
+    {"axk1", kNames.causal_lm}, {"axk1", "AXK1ForSequenceClassification"}, {"axk1", "AXK1ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   DeepseekConfig d = deepseek_v3_defaults();
   d.names = &kNames;
   d.vocab_size = 163'840;
@@ -28,7 +30,9 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
     reader.fail_found("moe_layer_freq", "not-modelled", "this is not supported yet: expected 1");
   if (reader.is_null("q_lora_rank"))
     reader.fail("q_lora_rank", "inconsistent", "found null; this class always compresses queries: expected a number");
-  return read_deepseek_config(reader, d);
+  DeepseekConfig c = read_deepseek_config(reader, d);
+  c.classifier = read_classifier(reader, of);
+  return c;
 }
 
 ModelTraits traits(const FamilyConfig& config) {

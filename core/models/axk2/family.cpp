@@ -1,6 +1,7 @@
 #include "models/deepseek/family.h"
 
 #include "config/reader.h"
+#include "models/llama/family.h"
 
 /// transformers 5.23, models/axk2/modeling_axk2.py (A.X-K2): DeepSeek-V3.2's classes with gated norms and attention.
 namespace oometer {
@@ -18,10 +19,11 @@ constexpr DeepseekClassNames kNames{{"AXK2ForCausalLM", "AXK2Model", "AXK2Decode
                                      .is_gated = true,
                                      .indexer = IndexerRotary::halves},
                                     "AXK2Indexer"};
-constexpr ModelClass kClasses[] = {{"axk2", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {
+    {"axk2", kNames.causal_lm}, {"axk2", "AXK2ForSequenceClassification"}, {"axk2", "AXK2ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   DeepseekConfig d = deepseek_v3_defaults();
   d.names = &kNames;
   d.vocab_size = 163'840;
@@ -44,7 +46,9 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   if ((reader.has("n_group") && !reader.is_null("n_group")) !=
       (reader.has("topk_group") && !reader.is_null("topk_group")))
     reader.fail("n_group", "inconsistent", "expected n_group and topk_group together, or neither");
-  return read_deepseek_config(reader, d);
+  DeepseekConfig c = read_deepseek_config(reader, d);
+  c.classifier = read_classifier(reader, of);
+  return c;
 }
 
 }  // namespace

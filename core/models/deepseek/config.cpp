@@ -20,6 +20,8 @@ LlamaConfig DeepseekConfig::as_llama(std::int64_t mlp_width) const {
   c.hidden_act = hidden_act;
   c.mlp_bias = mlp_bias;
   c.tie_word_embeddings = tie_word_embeddings;
+  c.has_pad_token = has_pad_token;
+  c.classifier = classifier;
   return c;
 }
 

@@ -91,6 +91,7 @@ struct DeepseekConfig {
   bool tie_word_embeddings = false;
   bool has_pad_token = false;  ///< pad_token_id; where the config says nothing, the class has one of its own
   bool chooses_tokens() const { return names->its.indexer != IndexerRotary::none; }
+  ClassifierConfig classifier{};
   /// MTLA's down_rate: ModelOptions sets it
   std::int64_t temporal_stride = 0;
 

@@ -666,11 +666,11 @@ DecoderParts deepseek_parts(Context& context, const DeepseekConfig& config_in, c
   return parts;
 }
 
-// Their ForCausalLM.
+// Their ForCausalLM, or what classifies.
 std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config, const DataConfig& data,
                                       const ModelOptions& options) {
-  return std::make_unique<CausalLM>(context, config.as_llama(config.intermediate_size), data, options,
-                                    deepseek_parts(context, config, options));
+  return make_language_model(context, config.as_llama(config.intermediate_size), data, options,
+                             deepseek_parts(context, config, options));
 }
 
 }  // namespace oometer

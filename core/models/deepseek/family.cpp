@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "models/deepseek/deepseek.h"
 #include "models/kit/mixture.h"
+#include "models/llama/family.h"
 #include "models/sizes.h"
 
 namespace oometer {
@@ -19,11 +21,18 @@ void refuse_flash_of_other_widths(ModelTraits& t, const DeepseekConfig& c) {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"deepseek_v2", kDeepseekV2.causal_lm}, {"deepseek_v3", kDeepseekV3.causal_lm}};
+constexpr ModelClass kClasses[] = {{"deepseek_v2", kDeepseekV2.causal_lm},
+                                   {"deepseek_v2", "DeepseekV2ForSequenceClassification"},
+                                   {"deepseek_v3", kDeepseekV3.causal_lm},
+                                   {"deepseek_v3", "DeepseekV3ForSequenceClassification"},
+                                   {"deepseek_v3", "DeepseekV3ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kDeepseekV2.decoder_layer, kDeepseekV3.decoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  return read_deepseek_config(reader, &of == &kClasses[0] ? DeepseekConfig() : deepseek_v3_defaults());
+  const bool is_v2 = std::string_view(of.model_type) == kClasses[0].model_type;
+  DeepseekConfig c = read_deepseek_config(reader, is_v2 ? DeepseekConfig() : deepseek_v3_defaults());
+  c.classifier = read_classifier(reader, of);
+  return c;
 }
 
 }  // namespace
@@ -37,8 +46,9 @@ std::unique_ptr<Model> build_deepseek_family(Context& context, const FamilyConfi
 
 ModelTraits deepseek_traits(const FamilyConfig& config) {
   const auto& c = config.as<DeepseekConfig>();
-  ModelTraits t = transformers_traits(c.names->causal_lm);
-  t.takes_text = t.generates = t.has_experts = true;
+  ModelTraits t = transformers_traits(c.classifier ? c.classifier.class_name : c.names->causal_lm);
+  t.takes_text = t.has_experts = true;
+  t.generates = !c.classifier;
   t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::generate_options, Feature::turn_images,
            Feature::quantization, Feature::mtla, Feature::lengths, Feature::packing, Feature::zero3, Feature::fsdp,
            Feature::flash_attention_2});
@@ -64,6 +74,13 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
   t.text.max_position_embeddings = c.max_position_embeddings;
   t.quantization_skips = {"lm_head"};
   t.no_split_modules = {c.names->decoder_layer};
+  if (!c.classifier) return t;
+  t.classifies = true;
+  if (!c.classifier.of_tokens) t.labels = c.classifier.num_labels;
+  t.ties_embeddings = false;
+  for (const Feature feature : {Feature::inference, Feature::mtla, Feature::packing, Feature::quantization,
+                                Feature::zero3, Feature::fsdp, Feature::chunked_cross_entropy})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
@@ -119,6 +136,10 @@ namespace {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = deepseek_traits(config);
   const auto& c = config.as<DeepseekConfig>();
+  if (c.classifier) {
+    t.leave_liger_out();
+    return t;
+  }
   t.allow({Feature::liger});
   t.liger.usual.rope = false;
   t.liger.ignores.rope = true;  // interleaved pairs

@@ -7,7 +7,9 @@
 
 #include "config/reader.h"
 #include "models/deepseek/deepseek.h"
+#include "models/kit/classifier_head.h"
 #include "models/kit/text_layer.h"
+#include "models/llama/family.h"
 #include "ops/ops.h"
 
 /// transformers 5.23, models/minicpm3/modeling_minicpm3.py: DeepSeek-V2's attention with Llama's rotary embedding, in
@@ -22,7 +24,7 @@ constexpr DeepseekClassNames kNames{{"MiniCPM3ForCausalLM", "MiniCPM3Model", "Mi
                                     "",
                                     "",
                                     {.is_v3 = true}};
-constexpr ModelClass kClasses[] = {{"minicpm3", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"minicpm3", kNames.causal_lm}, {"minicpm3", "MiniCPM3ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
@@ -67,6 +69,7 @@ struct MiniCPM3Config : DeepseekConfig {
 
 FamilyConfig read_with_scale(ConfigReader& reader, const ModelClass& of, Framework framework) {
   MiniCPM3Config c{read(reader, of, framework).as<DeepseekConfig>()};
+  c.classifier = read_classifier(reader, of);
   if (const nlohmann::json* scale = reader.find("scale_emb")) c.scale_is_integer = scale->is_number_integer();
   return c;
 }
@@ -79,6 +82,31 @@ Tensor make_embed_scale(const Builder& layer) {
     --embed_tokens.module;
   return embed_tokens.buffer({}, DType::int64);
 }
+
+/// MiniCPM3ForSequenceClassification: the kit's, of which only the buffer differs.
+class MiniCPM3Classifier : public LanguageModel {
+ public:
+  MiniCPM3Classifier(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options,
+                     DecoderParts parts, const std::shared_ptr<Tensor>& embed_scale)
+      : LanguageModel(context, config.classifier.class_name, Modality::language, data, options) {
+    make_decoder(root_.child("model", kNames.model), config, options, std::move(parts));
+    if (*embed_scale) language_model_.embed_scale = *embed_scale;
+    head_ = ClassifierHead(root_, config.classifier, config.hidden_size);
+    has_pad_token = config.has_pad_token;
+    loss_type = head_.loss_type();
+  }
+
+  Tensor embed(const Tensor& input_ids) const override { return language_model_.embed(input_ids); }
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    const Tensor hidden_states = run_text_model(inputs);
+    return head_(hidden_states, inputs, has_pad_token, loss_function);
+  }
+
+ private:
+  Tensor make_labels() override { return head_.make_labels(context_, data_); }
+
+  ClassifierHead head_;
+};
 
 /// MiniCPM3ForCausalLM: the head gets what the decoder gives divided by a number.
 class MiniCPM3 : public CausalLM {
@@ -116,8 +144,10 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config_in, co
     return layer;
   };
   parts.scales_embeddings = !config->scale_is_integer;
-  return std::make_unique<MiniCPM3>(context, config->as_llama(config->intermediate_size), data, options,
-                                    std::move(parts), embed_scale);
+  const LlamaConfig text = config->as_llama(config->intermediate_size);
+  if (config->classifier)
+    return std::make_unique<MiniCPM3Classifier>(context, text, data, options, std::move(parts), embed_scale);
+  return std::make_unique<MiniCPM3>(context, text, data, options, std::move(parts), embed_scale);
 }
 
 ModelTraits traits(const FamilyConfig& config) {

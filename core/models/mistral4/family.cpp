@@ -1,6 +1,7 @@
 #include "models/deepseek/family.h"
 
 #include "config/reader.h"
+#include "models/llama/family.h"
 
 /// transformers 5.23, models/mistral4/modeling_mistral4.py: DeepSeek-V3's classes with a router of probabilities and
 /// queries that are scaled with their positions.
@@ -14,10 +15,12 @@ constexpr DeepseekClassNames kNames{{"Mistral4ForCausalLM", "Mistral4Model", "Mi
                                     "Mistral4Experts",
                                     "Mistral4TopkRouter",
                                     {.is_v3 = true, .has_softmax = true, .scales_queries = true}};
-constexpr ModelClass kClasses[] = {{"mistral4", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"mistral4", kNames.causal_lm},
+                                   {"mistral4", "Mistral4ForSequenceClassification"},
+                                   {"mistral4", "Mistral4ForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   DeepseekConfig d;
   d.names = &kNames;
   d.vocab_size = 131'072;
@@ -34,7 +37,9 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   d.has_pad_token = true;
   if (reader.is_object("rope_parameters") && !reader.object("rope_parameters").has("llama_4_scaling_beta"))
     reader.fail("rope_parameters", "inconsistent", "found no llama_4_scaling_beta, with which queries are scaled");
-  return read_deepseek_config(reader, d);
+  DeepseekConfig c = read_deepseek_config(reader, d);
+  c.classifier = read_classifier(reader, of);
+  return c;
 }
 
 }  // namespace
