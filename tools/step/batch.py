@@ -365,7 +365,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         side, objects = data.get("image_size", [384, 384]), [data.get("objects_per_image", 7)] * batch
         out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *side], dtype)
         return out | {"mask_labels": {"masks": objects, "size": side}, "class_labels": {"classes": objects}}
-    if kind in IMAGES_ALONE:
+    if kind in IMAGES_ALONE or model["class"].endswith("ForImageClassification"):
+        config = config | config.get("vision_config", {})
         side = [config.get("image_size", 224)] * 2 if not kind.startswith(("dino", "convnext", "resnet")) else [224, 224]
         side = [512, 512] if kind in ("segformer", "upernet") else side  # their processor's
         if kind in ("dpt", "depth_anything"):
