@@ -14,8 +14,9 @@ namespace oometer {
 
 namespace {
 
-constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2, &kHubert,    &kWavLm,       &kUniSpeech, &kUniSpeechSat,
-                                                &kWav2Vec2, &kUniSpeech, &kUniSpeechSat};  ///< as kClasses
+constexpr const Wav2Vec2ClassNames* kNamed[] = {&kWav2Vec2,     &kHubert,   &kWavLm,     &kUniSpeech,
+                                                &kUniSpeechSat, &kWav2Vec2, &kUniSpeech, &kUniSpeechSat,
+                                                &kHubert,       &kWavLm};  ///< as kClasses
 constexpr ModelClass kClasses[] = {{"wav2vec2", "Wav2Vec2ForCTC"},
                                    {"hubert", "HubertForCTC"},
                                    {"wavlm", "WavLMForCTC"},
@@ -23,7 +24,9 @@ constexpr ModelClass kClasses[] = {{"wav2vec2", "Wav2Vec2ForCTC"},
                                    {"unispeech-sat", "UniSpeechSatForCTC"},
                                    {"wav2vec2", "Wav2Vec2ForSequenceClassification"},
                                    {"unispeech", "UniSpeechForSequenceClassification"},
-                                   {"unispeech-sat", "UniSpeechSatForSequenceClassification"}};
+                                   {"unispeech-sat", "UniSpeechSatForSequenceClassification"},
+                                   {"hubert", "HubertForSequenceClassification"},
+                                   {"wavlm", "WavLMForSequenceClassification"}};
 constexpr const char* kBlocks[] = {"Wav2Vec2EncoderLayer",
                                    "Wav2Vec2EncoderLayerStableLayerNorm",
                                    "Wav2Vec2NoLayerNormConvLayer",
@@ -58,9 +61,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   if (c.classifies) {
     c.num_labels = read_num_labels(reader);
     c.classifier_proj_size = reader.integer("classifier_proj_size", c.classifier_proj_size);
-    if (reader.boolean("use_weighted_layer_sum", false))
-      reader.fail_found("use_weighted_layer_sum", "not-modelled",
-                        "a weighted sum of all layers is not supported yet: expected false");
+    c.use_weighted_layer_sum = reader.boolean("use_weighted_layer_sum", false);
   }
   const bool is_hubert = c.names == &kHubert;
   c.vocab_size = reader.integer("vocab_size", c.vocab_size);

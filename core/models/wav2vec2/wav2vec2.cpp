@@ -409,7 +409,8 @@ struct SoundEncoder {
     has_gated_attention = c.names->has_gated_attention;
   }
 
-  Tensor operator()(const Tensor& argument, const Tensor& attention_mask) const {
+  /// `all`: gets what each layer is given, and what the last one gives (output_hidden_states).
+  Tensor operator()(const Tensor& argument, const Tensor& attention_mask, TensorList* all) const {
     Context& context = argument.context();
     ModuleCall call(context, module);
     Tensor hidden_states = call.argument(argument);
@@ -442,8 +443,13 @@ struct SoundEncoder {
     };
     // Gated layers add their gradients of the bias to one another's, so that none does the same as another.
     const auto kind = [this](std::size_t i) { return has_gated_attention ? static_cast<int>(i) : 0; };
-    hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block,
-                               {.positional = !has_gated_attention, .kind = kind});
+    const BlockTraits traits{.positional = !has_gated_attention, .kind = kind};
+    if (all) all->push_back(hidden_states);
+    for (std::size_t i = 0; all && i < layers.size(); ++i) {
+      hidden_states = blocks.run(i, i + 1, std::move(hidden_states), checkpointing, block, traits);
+      all->push_back(hidden_states);
+    }
+    if (!all) hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, traits);
     if (is_stable) hidden_states = layer_norm(hidden_states);
     return call.result(hidden_states);
   }
@@ -482,6 +488,11 @@ class ForCTC : public Model {
       lm_head_ = Linear(root_.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, true);
       return;
     }
+    if (c.use_weighted_layer_sum) {
+      const Shape sizes{c.num_hidden_layers + 1};
+      const Tensor ones = empty(context, Op::ones_like, sizes, options.dtype);
+      layer_weights_ = root_.parameter("layer_weights", sizes);  // ones / num_layers
+    }
     projector_ = Linear(root_.child("projector", "Linear"), c.hidden_size, c.classifier_proj_size, true);
     lm_head_ = Linear(root_.child("classifier", "Linear"), c.classifier_proj_size, c.num_labels, true);
   }
@@ -506,7 +517,7 @@ class ForCTC : public Model {
     // Each layer's backward would go on through those before it, by the bias that they hand on.
     if (config_.names->has_gated_attention && encoder_.checkpointing.mode == CheckpointMode::reentrant)
       context_.refusal = Error{"not-modelled", "/training/activation_checkpointing",
-                               "found \"reentrant\", which is not supported yet with WavLMForCTC; expected "
+                               "found \"reentrant\", which is not supported yet with WavLM; expected "
                                "\"non-reentrant\""};
     // _compute_mask_indices takes no fewer states than a span of its masks has.
     const std::int64_t least = config_.masks_states && context_.training ? config_.mask_time_length : 1;
@@ -528,11 +539,30 @@ class ForCTC : public Model {
   }
 
  private:
-  // Wav2Vec2ForSequenceClassification.forward
+  // torch.stack and the sum of Wav2Vec2ForSequenceClassification.forward
+  Tensor weighted_layer_sum(const TensorList& all) const {
+    Tensor hidden_states;
+    {
+      TensorList widest = all;  // autocast's promote list has it
+      const bool has_float32 =
+          std::any_of(all.begin(), all.end(), [](const Tensor& hidden) { return hidden.dtype() == DType::float32; });
+      if (has_float32)
+        for (Tensor& hidden : widest) hidden = autocast_float32(hidden);
+      hidden_states = stack(widest, 1);
+    }
+    const Tensor norm_weights =
+        softmax(layer_weights_, context_.autocast.enabled ? DType::float32 : layer_weights_.dtype());
+    const Tensor weighted = mul(hidden_states, view(norm_weights, {norm_weights.size(0), 1, 1}));
+    return sum(weighted, {1}, false);
+  }
+
+  // Wav2Vec2ForSequenceClassification.forward, whose filter_output_hidden_states asks for the states of all layers.
   ModelOutputs classify(const ModelInputs& inputs) {
     Tensor extract_features;
-    const Tensor last_hidden_state = model_forward(inputs, extract_features);
-    Tensor hidden_states = projector_(last_hidden_state);
+    TensorList all;
+    const Tensor last_hidden_state = model_forward(inputs, extract_features, &all);
+    Tensor hidden_states = config_.use_weighted_layer_sum ? weighted_layer_sum(all) : last_hidden_state;
+    hidden_states = projector_(hidden_states);
     Tensor padding_mask, expand_padding_mask, pooled_output;
     if (inputs.attention_mask) {
       padding_mask = feature_vector_mask(inputs.attention_mask, hidden_states.size(1));
@@ -604,7 +634,7 @@ class ForCTC : public Model {
   }
 
   // Wav2Vec2Model.forward
-  Tensor model_forward(const ModelInputs& inputs, Tensor& extract_features) const {
+  Tensor model_forward(const ModelInputs& inputs, Tensor& extract_features, TensorList* all = nullptr) const {
     ModuleCall call(context_, model_);
     Tensor attention_mask, features;
     extract_features = feature_extractor_(call.argument(inputs.input_features));
@@ -615,7 +645,7 @@ class ForCTC : public Model {
     if (config_.names->returns_features) extract_features = std::move(features);
     features.reset();
     if (config_.masks_states && context_.training) hidden_states = mask_hidden_states(hidden_states, attention_mask);
-    hidden_states = encoder_(hidden_states, attention_mask);
+    hidden_states = encoder_(hidden_states, attention_mask, all);
     hidden_states = call.result(hidden_states);
     if (config_.names->returns_features)
       extract_features = call.result(extract_features);
@@ -646,7 +676,7 @@ class ForCTC : public Model {
   Builder root_;
   FeatureEncoder feature_extractor_;
   FeatureProjection feature_projection_;
-  Tensor masked_spec_embed_;
+  Tensor masked_spec_embed_, layer_weights_;
   SoundEncoder encoder_;
   Linear lm_head_, projector_;  ///< the first also its classifier
   ModuleId model_ = 0;

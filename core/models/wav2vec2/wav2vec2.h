@@ -51,6 +51,7 @@ struct Wav2Vec2Config {
   const char* class_name = "";
   bool classifies = false;  ///< ForSequenceClassification
   std::int64_t classifier_proj_size = 256, num_labels = 2;
+  bool use_weighted_layer_sum = false;
   bool ctc_mean = false;  ///< ctc_loss_reduction: "mean", else "sum"
   bool ctc_zero_infinity = false;
 
