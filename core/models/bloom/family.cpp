@@ -19,8 +19,10 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "BloomForCausalLM", "BloomModel", "BloomBlock", "BloomAttention", "BloomMLP", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {
-    {"bloom", kNames.causal_lm}, {"bloom", "BloomForSequenceClassification"}, {"bloom", "BloomForQuestionAnswering"}};
+constexpr ModelClass kClasses[] = {{"bloom", kNames.causal_lm},
+                                   {"bloom", "BloomForSequenceClassification"},
+                                   {"bloom", "BloomForQuestionAnswering"},
+                                   {"bloom", "BloomForTokenClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {
@@ -32,6 +34,7 @@ TextConfig read(ConfigReader& reader) {
   c.num_attention_heads = c.num_key_value_heads = read_mapped(reader, "n_head", "num_attention_heads", 8);
   c.intermediate_size = 4 * c.hidden_size;
   c.layer_dropout = reader.number("hidden_dropout", 0, 0, 1);
+  c.classifier.dropout = 0;
   c.attention_dropout = reader.number("attention_dropout", 0, 0, 1);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
   c.has_pad_token = reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1}).has_value();

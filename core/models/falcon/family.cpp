@@ -19,7 +19,10 @@ namespace {
 
 constexpr LlamaClassNames kNames{"FalconForCausalLM", "FalconModel", "FalconDecoderLayer",   "FalconAttention",
                                  "FalconMLP",         "LayerNorm",   "FalconRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"falcon", kNames.causal_lm}, {"falcon", "FalconForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {{"falcon", kNames.causal_lm},
+                                   {"falcon", "FalconForSequenceClassification"},
+                                   {"falcon", "FalconForTokenClassification"},
+                                   {"falcon", "FalconForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 struct FalconConfig : TextConfig {
@@ -44,6 +47,7 @@ FalconConfig read(ConfigReader& reader) {
   c.hidden_act = reader.activation("activation", Activation::gelu);
   c.max_position_embeddings = reader.integer("max_position_embeddings", 2048);
   c.layer_dropout = reader.number("hidden_dropout", 0, 0, 1);
+  c.classifier.dropout = 0;
   c.attention_dropout = reader.number("attention_dropout", 0, 0, 1);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
   c.has_pad_token = reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1}).has_value();

@@ -8,7 +8,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{
     "OPTForCausalLM", "OPTDecoder", "OPTDecoderLayer", "OPTAttention", "", "LayerNorm", ""};
-constexpr ModelClass kClasses[] = {{"opt", kNames.causal_lm}, {"opt", "OPTForSequenceClassification"}};
+constexpr ModelClass kClasses[] = {
+    {"opt", kNames.causal_lm}, {"opt", "OPTForSequenceClassification"}, {"opt", "OPTForQuestionAnswering"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 class OPTForCausalLM : public OptLanguageModel {
