@@ -471,13 +471,17 @@ class Samples:
         self.media = media_of(spec)
         if grid := self.data.get("grid_thw"):
             merge = spec["model"]["config"].get("vision_config", {}).get("spatial_merge_size", 2)
-            self.features = [math.prod(grid) // merge**2] * self.media["batch"]["mbs"]
+            tokens = math.prod(grid) // merge**2
+            if self.media["model"]["config"]["model_type"] == "hunyuan_vl":  # a row's end is a token, and so are the image's begin and end
+                tokens += grid[1] // merge + 2
+            self.features = [tokens] * self.media["batch"]["mbs"]
         if self.data.get("gemma4_image"):
             config = self.media["model"]["config"]
             side = config.get("vision_config", {}).get("pooling_kernel_size", 3) if config["model_type"] == "gemma4" else 1
             self.features = [math.prod(self.media["inputs"]["image_position_ids"]["grid"]) // side**2] * self.media["batch"]["mbs"]
         self.loss_type = spec["loop"].get("args", {}).get("loss_type")
         self.class_label = self.label_of(spec["model"]["config"]) if classifies(spec) else None
+        self.looks_only = spec["model"]["class"].endswith("ForImageClassification")
         self.answers = spec["model"]["class"].endswith("ForQuestionAnswering")
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
         world = spec.get("parallel", {}).get("world", 1)  # of whose batches this process has every so many-th
@@ -525,7 +529,7 @@ class Samples:
         if data.get("whole"):
             return make_inputs(self.media, "cpu")
         samples = [{key: torch.as_tensor(value) for key, value in sample.items()} for sample in samples]
-        if self.class_label is not None and (pixel := data.get("pixel")):
+        if self.looks_only and (pixel := data.get("pixel")):
             return {"pixel_values": torch.zeros([len(samples), *pixel]), "labels": torch.stack([s["labels"] for s in samples])}
         if heard := data.get("input_features"):
             rows = torch.nn.utils.rnn.pad_sequence([s["labels"] for s in samples], True, -100)
@@ -620,6 +624,9 @@ class Samples:
             prompt = [max(n // 2, least) if self.data.get("labels") == "completion" else least for n in lengths]
             answer = [str(n - p) for n, p in zip(lengths, prompt, strict=True)]
             columns = {"images": [[0]] * len(lengths), "prompt": [str(p) for p in prompt], "chosen": answer, "rejected": answer}
+            if self.kind == "kto":
+                labels = [i % self.batch % 2 == 0 for i in range(len(answer))]
+                columns = {"images": columns["images"], "prompt": columns["prompt"], "completion": answer, "label": labels}
             return datasets.Dataset.from_dict(columns)
         prompts = [[5] * (n // 2 if self.data.get("labels") == "completion" else 0) for n in lengths]
         answers = [[5] * (n - len(prompt)) for n, prompt in zip(lengths, prompts)]
@@ -736,8 +743,8 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
             task = "SEQ_2_SEQ_LM"
         elif classifies(spec):
             task = "SEQ_CLS"
-        elif spec["model"]["class"].endswith("ForTokenClassification"):
-            task = "TOKEN_CLS"
+        elif spec["model"]["class"].endswith(("ForTokenClassification", "ForQuestionAnswering")):
+            task = "TOKEN_CLS" if "Token" in spec["model"]["class"] else "QUESTION_ANS"
         return getattr(peft, given["type"])(**{"task_type": task, **given.get("args", {})})
 
     if loop["kind"] in TRL:
@@ -853,7 +860,8 @@ def make_trainer(
         more["compute_metrics"] = lambda _: {}
     if loop.get("optimizer"):
         more["optimizers"] = (make_optimizers(loop["optimizer"], model)[0], None)
-    processing_class = processor(samples) if "vision_config" in spec["model"]["config"] else tokenizer()
+    sees = "vision_config" in spec["model"]["config"] and loop["kind"] != "reward"
+    processing_class = processor(samples) if sees else tokenizer()
     base: Any = transformers.Trainer
     if loop.get("project") and loop["kind"] == "trainer":  # AxolotlTrainer's mixin, which the arguments' own class gives its field
         mixin = importlib.import_module("axolotl.core.trainers.mixins.activation_checkpointing")

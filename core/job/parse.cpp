@@ -152,6 +152,11 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
         .fail("loop", "not-modelled",
               "found " + name_of(loop.name, kLoops) +
                   " under FSDP, which is not supported yet; expected ddp or deepspeed");
+  if (loop.name == LoopName::reward && job.model.config.traits().takes_images &&
+      job.parallel.strategy != Strategy::none)
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found trl.RewardTrainer with a model that takes images on several GPUs, which is not supported yet");
   const bool is_axolotls = loop.project == LoopProject::axolotl;
   if (loop.activation_offloading && job.parallel.strategy != Strategy::none &&
       (job.parallel.strategy != Strategy::ddp || is_axolotls))
@@ -168,7 +173,7 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
                   " on several GPUs, which is not supported yet; expected runtime.trl 1.16, or parallel.strategy none");
 }
 
-/// What DPOTrainer does not do with images (DPOTrainer.__init__, DataCollatorForVisionPreference; trl 1.16).
+/// What DPOTrainer and KTOTrainer do not do with images (their __init__, DataCollatorForVisionPreference; trl 1.16).
 [[gnu::noinline]] void check_seen_preferences(ConfigReader& job_reader, const Job& job) {
   const LoopConfig& loop = job.training.loop;
   if (const auto refusal = job.model.config.traits().refusal(Feature::image_preferences))
@@ -294,7 +299,8 @@ Result<Job> read_job(const json& document) {
   job.samples.have_turns = job.training.loop.asks_for_turns();
   const bool is_compared = job.training.loop.has_reference() || job.model.reference != Reference::of_trainer;
   if (!infers && (is_compared || job.model.reference_dtype)) check_reference(reader, job);
-  if (!infers && job.training.loop.name == LoopName::dpo && job.data.images_per_sample > 0)
+  const LoopConfig& loop = job.training.loop;
+  if (!infers && loop.is_trl() && loop.name != LoopName::sft && job.data.images_per_sample > 0)
     check_seen_preferences(reader, job);
   if (findings.error) return *findings.error;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.

@@ -227,21 +227,19 @@ void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage,
     training.fail_found("stage", "inconsistent", "it trains only the projector; expected finetune, or no adapters");
 }
 
-/// task_type SEQ_CLS or TOKEN_CLS: PeftModelForSequenceClassification.__init__ and its like (peft 0.21, peft_model.py)
-/// train the head, too.
+/// task_type SEQ_CLS, TOKEN_CLS or QUESTION_ANS: PeftModelForSequenceClassification.__init__ and its like (peft 0.21,
+/// peft_model.py) train the head, too.
 void save_head(ConfigReader& reader, const ModelConfig& model, bool targets_all,
                std::vector<std::string>& modules_to_save) {
-  constexpr const char* kHead = "score";
   if (!model.traits().classifies) return;
-  if (!peft_saves_head(model.traits().class_name))
-    return reader.fail("target_modules", "not-modelled",
-                       "found adapters, which are not supported yet with " + model.traits().class_name);
+  const std::string head = head_that_peft_saves(model.traits().class_name);
   const bool is_of_tokens = model.traits().labels == 0;
   if (is_of_tokens && targets_all)  // _maybe_include_all_linear_layers leaves out the head of sequences alone
-    reader.fail_found("target_modules", "inconsistent",
-                      "it reaches score, which peft saves whole and then cannot wrap: expected names of modules");
-  if (std::find(modules_to_save.begin(), modules_to_save.end(), kHead) == modules_to_save.end())
-    modules_to_save.emplace_back(kHead);
+    reader.fail_found(
+        "target_modules", "inconsistent",
+        "it reaches " + head + ", which peft saves whole and then cannot wrap: expected names of modules");
+  if (std::find(modules_to_save.begin(), modules_to_save.end(), head) == modules_to_save.end())
+    modules_to_save.push_back(head);
 }
 
 /// target_modules, beside target_parameters: an empty list names none.
@@ -548,7 +546,7 @@ void check_trl(ConfigReader& training, const LoopConfig& loop) {
                                                       : traits.class_name + " has no head that predicts tokens");
   else if (const auto refusal = traits.refusal(Feature::chunked_cross_entropy); loop.has_fused_head() && refusal)
     training.fail_found(kKey, refusal->code, "TRL puts a head of its own on the model; " + refusal->why);
-  const bool takes_prompts_images = loop.name == LoopName::sft || loop.name == LoopName::dpo;
+  const bool takes_prompts_images = loop.name != LoopName::orpo;
   if (loop.is_trl() &&
       ((traits.takes_images && !takes_prompts_images) || (traits.max_audios > 0 && loop.name != LoopName::sft)))
     training.fail_found(kKey, "not-modelled", "preferences of a model with images or audio are not supported yet");

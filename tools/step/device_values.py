@@ -154,7 +154,7 @@ def grid_values(spec: Spec) -> int | Callable[[Any], int]:
     }
 
     if kind == "hunyuan_vl":  # a row ends with a token of its own, an image begins and ends with one
-        features = [h // merge * (w // merge + 1) + 2 for _, h, w in given["values"]]
+        features = features_by_frame = [h // merge * (w // merge + 1) + 2 for _, h, w in given["values"]]
 
     def answer(self: Any) -> Any:
         caller = asking().f_code.co_name

@@ -188,6 +188,17 @@ def choose_trainable(model: Any, train: dict[str, Any]) -> None:
             parameter.requires_grad_(False)
 
 
+def task_of_decoder(name: str) -> str | None:
+    """The task_type of a decoder that classifies, as the job has it: peft then trains the head, too. Encoders have none."""
+    import transformers
+
+    for head, task in (("ForSequenceClassification", "SEQ_CLS"), ("ForTokenClassification", "TOKEN_CLS"), ("ForQuestionAnswering", "QUESTION_ANS")):
+        base = name.removesuffix(head)
+        if base != name and (hasattr(transformers, f"{base}ForCausalLM") or hasattr(transformers, f"{base}LMHeadModel") or base == "Gemma3"):
+            return None if hasattr(transformers, f"{base}ForMaskedLM") else task
+    return None
+
+
 def add_adapters(model: Any, train: dict[str, Any]) -> Any:
     from peft import IA3Config, LoraConfig, get_peft_model
 
@@ -197,8 +208,8 @@ def add_adapters(model: Any, train: dict[str, Any]) -> Any:
     autocast = options.pop("autocast_adapter_dtype", True)
     if train.get("ckpt"):
         model.enable_input_require_grads()
-    if hasattr(model, "score"):  # of decoders that classify, as the job has it: peft then trains the head, too
-        options["task_type"] = "TOKEN_CLS" if type(model).__name__.endswith("ForTokenClassification") else "SEQ_CLS"
+    if task := task_of_decoder(type(model).__name__):
+        options["task_type"] = task
     model = get_peft_model(model, config_class(**options), autocast_adapter_dtype=autocast)
     for name, parameter in model.named_parameters():
         if any(pattern in name for pattern in also):

@@ -13,6 +13,7 @@ struct Gemma3Config {
   TextConfig text;
   std::int64_t mm_tokens_per_image = 256;
   bool tie_word_embeddings = true;
+  ClassifierConfig classifier{};  ///< Gemma3ForSequenceClassification
 
   std::int64_t patches_per_image() const { return vision.image_size / vision.patch_size; }  ///< along a side
   std::int64_t tokens_per_side() const;

@@ -11,9 +11,14 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"gemma3", "Gemma3ForConditionalGeneration"}};
+constexpr ModelClass kClasses[] = {{"gemma3", "Gemma3ForConditionalGeneration"},
+                                   {"gemma3", "Gemma3ForSequenceClassification"}};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_gemma3_config(reader); }
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  Gemma3Config c = read_gemma3_config(reader);
+  c.classifier = read_classifier(reader, of);
+  return c;
+}
 
 std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
                              const ModelOptions& options) {
@@ -41,6 +46,15 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)
     t.refuse(Feature::sdpa, "inconsistent", "attn_logit_softcapping is set, which SDPA cannot do: expected eager");
+  if (!c.classifier) return t;
+  t.class_name = c.classifier.class_name;
+  t.classifies = true;
+  t.labels = c.classifier.num_labels;
+  t.generates = t.ties_embeddings = false;
+  for (const Feature feature :
+       {Feature::inference, Feature::packing, Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
+        Feature::chunked_cross_entropy, Feature::image_preferences})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

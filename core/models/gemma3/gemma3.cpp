@@ -2,6 +2,7 @@
 
 #include "models/blockwise_mask.h"
 #include "models/gemma3_text/gemma3_text.h"
+#include "models/kit/classifier_head.h"
 #include "models/kit/image_text.h"
 #include "models/kit/norms.h"
 #include "models/siglip/siglip.h"
@@ -75,11 +76,13 @@ Tensor block_sequence_ids_of(const Tensor& token_type_ids) {
   return integers(context, Op::where, sizes);
 }
 
-// Gemma3ForConditionalGeneration
+// Gemma3ForConditionalGeneration, Gemma3ForSequenceClassification
 class Gemma3 : public ImageTextModel {
  public:
   Gemma3(Context& context, const Gemma3Config& config, const DataConfig& data, const ModelOptions& options)
-      : ImageTextModel(context, "Gemma3ForConditionalGeneration", Modality::none, data, options), config_(config) {
+      : ImageTextModel(context, config.classifier ? config.classifier.class_name : "Gemma3ForConditionalGeneration",
+                       Modality::none, data, options),
+        config_(config) {
     has_token_type_ids = true;
     const Builder model = root_.child("model", "Gemma3Model");
     model_ = model.module;
@@ -96,7 +99,22 @@ class Gemma3 : public ImageTextModel {
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
                  std::move(parts));
     language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
-    make_head(root_, config.text, config.tie_word_embeddings);
+    if (!config.classifier) {
+      make_head(root_, config.text, config.tie_word_embeddings);
+      return;
+    }
+    score_ = ClassifierHead(root_, config.classifier, config.text.hidden_size);
+    lm_head_ = score_.linear();
+    has_pad_token = config.text.has_pad_token;
+    loss_type = score_.loss_type();
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    if (!score_) return ImageTextModel::forward(inputs);
+    ModelInputs unlabelled = inputs;
+    unlabelled.labels = {};
+    const ModelOutputs outputs = ImageTextModel::forward(unlabelled);
+    return score_.pool(outputs.others.front(), inputs, has_pad_token, loss_function);
   }
 
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
@@ -161,7 +179,10 @@ class Gemma3 : public ImageTextModel {
     return run_decoder(inputs_embeds, given);
   }
 
+  Tensor make_labels() override { return score_ ? score_.make_labels(context_, data_) : ImageTextModel::make_labels(); }
+
   Gemma3Config config_;
+  ClassifierHead score_;
   SiglipVisionModel vision_tower_;
   MultiModalProjector projector_;
 };

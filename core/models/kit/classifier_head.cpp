@@ -11,7 +11,8 @@ namespace oometer {
 namespace {
 
 /// Older classes that label tokens with a `classifier`, and whose loss takes its logits as they are.
-constexpr std::string_view kOwnTokenHeads[] = {"GPT2ForTokenClassification", "GPTBigCodeForTokenClassification",
+constexpr std::string_view kOwnTokenHeads[] = {"BloomForTokenClassification",  "FalconForTokenClassification",
+                                               "GPT2ForTokenClassification",   "GPTBigCodeForTokenClassification",
                                                "GPTNeoForTokenClassification", "MptForTokenClassification"};
 /// The same name, but ForTokenClassification (loss/loss_utils.py).
 constexpr std::string_view kGptNeoX = "GPTNeoXForTokenClassification";
@@ -36,9 +37,9 @@ const char* name_of_head(const ClassifierConfig& config) {
 
 }  // namespace
 
-bool peft_saves_head(std::string_view class_name) {
+const char* head_that_peft_saves(std::string_view class_name) {
   const std::string name(class_name);
-  return std::string_view(name_of_head({.class_name = name.c_str()})) == "score";
+  return name_of_head({.class_name = name.c_str()});
 }
 
 const char* base_of_classifier(const ClassifierConfig& config, const char* usual) {
@@ -128,8 +129,13 @@ ModelOutputs ClassifierHead::operator()(const Tensor& hidden_states, const Model
                                         const LossFunction* loss_function) const {
   if (answers()) return spans_of(score_(hidden_states), inputs, loss_function);
   if (config_.of_tokens) return classify_tokens(hidden_states, inputs, loss_function);
-  Context& context = hidden_states.context();
   const Tensor logits = score_(hidden_states);
+  return pool(logits, inputs, has_pad_token, loss_function);
+}
+
+ModelOutputs ClassifierHead::pool(const Tensor& logits, const ModelInputs& inputs, bool has_pad_token,
+                                  const LossFunction* loss_function) const {
+  Context& context = logits.context();
   const std::int64_t batch_size = logits.size(0);
   if (!has_pad_token && batch_size != 1) {
     context.refusal = Error{"missing", "/model/config",

@@ -27,6 +27,10 @@ class ClassifierHead {
   /// hidden_states: [b, s, hidden]. Sets `context.refusal` where the class itself would stop.
   ModelOutputs operator()(const Tensor& hidden_states, const ModelInputs& inputs, bool has_pad_token,
                           const LossFunction* loss_function) const;
+  /// What comes behind the head of sequences. logits: [b, s, num_labels].
+  ModelOutputs pool(const Tensor& logits, const ModelInputs& inputs, bool has_pad_token,
+                    const LossFunction* loss_function) const;
+  const Linear& linear() const { return score_; }
 
  private:
   ModelOutputs classify_tokens(const Tensor& hidden_states, const ModelInputs& inputs,
@@ -39,8 +43,9 @@ class ClassifierHead {
 /// What a class of such a name calls its decoder, where Llama's copies have `usual`.
 const char* base_of_classifier(const ClassifierConfig& config, const char* usual);
 
-/// Of a class of such a head: it is called `score`, and task_type SEQ_CLS or TOKEN_CLS makes peft train it whole.
-bool peft_saves_head(std::string_view class_name);
+/// What the head of such a class is called, which peft trains whole where the task_type is that of the class: SEQ_CLS,
+/// TOKEN_CLS or QUESTION_ANS.
+const char* head_that_peft_saves(std::string_view class_name);
 
 /// The loss of where an answer begins and ends, and the logits of both. logits: [b, s, 2].
 ModelOutputs spans_of(const Tensor& logits, const ModelInputs& inputs, const LossFunction* loss_function);

@@ -68,8 +68,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = c.tokens(t.usual_audio_seconds) + 256;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"Qwen2AudioAttention", "Qwen2AudioEncoderLayer", c.text.names->decoder_layer};
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::chunked_cross_entropy,
-                                Feature::pretrain, Feature::finetune})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.allow({Feature::quantization});
   return t;

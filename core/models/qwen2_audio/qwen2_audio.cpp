@@ -55,7 +55,7 @@ class Qwen2Audio : public LanguageModel {
     const Tensor hidden_states = model_forward(inputs);
     ModelInputs of_all = inputs;
     of_all.logits_to_keep = 0;  // which its forward does not take
-    if (inputs.labels && inputs.attention_mask)
+    if (inputs.labels && inputs.attention_mask && !loss_function->replaces_forward())
       return attended_outputs(hidden_states, lm_head_, inputs, data_, "Qwen2AudioForConditionalGeneration");
     return causal_lm_outputs(hidden_states, lm_head_, of_all, loss_function);
   }

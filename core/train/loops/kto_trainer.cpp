@@ -42,7 +42,7 @@ DataConfig KtoTrainer::mismatched() const {
   return mismatch(*batch_, args_.max_length.value_or(std::numeric_limits<std::int64_t>::max()));
 }
 
-// DataCollatorForUnpairedPreference
+// DataCollatorForUnpairedPreference, DataCollatorForVisionUnpairedPreference
 ModelInputs KtoTrainer::make_batch() {
   ModelInputs batch = model_.make_inputs(false);
   const auto input = [&](const Shape& sizes, DType dtype) {
@@ -52,6 +52,7 @@ ModelInputs KtoTrainer::make_batch() {
   batch.completion_mask = input(batch.input_ids.sizes(), DType::int64);
   const Shape kl{samples, mismatched().sequence_length};
   for (int i = 0; i < 3; ++i) batch.others.push_back(calculates_kl() ? input(kl, DType::int64) : Tensor());
+  batch.others.push_back(calculates_kl() && batch.mm_token_type_ids ? input(kl, DType::int64) : Tensor());
   Tensor ref, ref_kl;
   if (args_.precompute_ref_log_probs) {
     ref = input({samples}, DType::float32);
@@ -76,9 +77,10 @@ FusedCausalLMOutput KtoTrainer::call_fused(Model& model, const DataConfig& batch
 Tensor KtoTrainer::compute_kl_logps(Model& model, const ModelInputs& batch) {
   if (!calculates_kl()) return {};
   const DataConfig data = mismatched();
-  ModelInputs inputs;
+  ModelInputs inputs = batch;  // with the images of the prompts
   inputs.input_ids = batch.others[kKlInputIds];
   inputs.attention_mask = batch.others[kKlAttentionMask];
+  inputs.mm_token_type_ids = batch.others[kKlTypes];
   inputs.rows = &data.rows;
   {
     const Tensor is_prompt = pointwise(Op::eq, {&batch.others[kKlCompletionMask]}, DType::boolean);

@@ -19,7 +19,15 @@ class KtoTrainer : public HfTrainer {
 
  private:
   /// What the collator adds: ModelInputs::others.
-  enum Other : std::uint8_t { kKlInputIds, kKlAttentionMask, kKlCompletionMask, kLabel, kRefLogps, kRefKlLogps };
+  enum Other : std::uint8_t {
+    kKlInputIds,
+    kKlAttentionMask,
+    kKlCompletionMask,
+    kKlTypes,
+    kLabel,
+    kRefLogps,
+    kRefKlLogps
+  };
   /// index_select of the wanted samples, and of the others.
   struct Parts {
     Tensor chosen, rejected;
