@@ -78,6 +78,7 @@ struct Blip2Parts {
     QFormerModel::Text text;
     text.input_ids = inputs.others[0];
     text.attention_mask = cat({query_attention_mask, inputs.others[1]}, 1);
+    if (inputs.attention_mask) text.rows = inputs.rows;  // the Q-Former's text is as long, and padded as it is
     images.qformer_outputs = qformer(tokens, image_embeds, image_attention_mask, text);
     const Tensor query_output = slice(images.qformer_outputs.last_hidden_state, 1, 0, query_tokens.size(1));
     images.features = language_projection(query_output);

@@ -59,8 +59,7 @@ ModelTraits traits_of_blip2_family(const FamilyConfig& config) {
         Feature::turn_images, Feature::chunked_cross_entropy, Feature::pretrain, Feature::finetune, Feature::lengths,
         Feature::packing, Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  if (c.decoder()) t.allow({Feature::fsdp});
-  if (c.decoder() && !c.reads_text()) t.allow({Feature::lengths});
+  if (c.decoder()) t.allow({Feature::fsdp, Feature::lengths});
   if (std::holds_alternative<LlamaConfig>(c.text)) t.allow({Feature::quantization});
   if (c.family == &kBlip2)
     t.refuse(Feature::flash_attention_2, "inconsistent",

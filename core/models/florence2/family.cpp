@@ -102,7 +102,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::pretrain, Feature::finetune});
   t.default_sequence_length = std::min<std::int64_t>(1024, c.text.max_position_embeddings);
   for (const Feature feature :
-       {Feature::fsdp, Feature::lengths, Feature::flash_attention_2, Feature::flash_attention, Feature::inference})
+       {Feature::fsdp, Feature::flash_attention_2, Feature::flash_attention, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

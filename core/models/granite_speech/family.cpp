@@ -103,7 +103,7 @@ ModelTraits traits(const FamilyConfig& config) {
            t.class_name + " does not support gradient checkpointing (a ValueError): expected none");
   t.refuse(Feature::flash_attention_2, "inconsistent", "the Q-Former has no flash attention: expected sdpa or eager");
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::chunked_cross_entropy,
-                                Feature::pretrain, Feature::finetune, Feature::zero3, Feature::fsdp, Feature::lengths})
+                                Feature::pretrain, Feature::finetune, Feature::zero3, Feature::fsdp})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -1,5 +1,7 @@
 #include "models/hunyuan_vl/hunyuan_vl.h"
 
+#include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "nn/activation.h"
 #include "nn/block_stack.h"
 #include "ops/integers.h"
+#include "ops/ops.h"
 #include "ops/upsample.h"
 
 namespace oometer {
@@ -277,15 +280,12 @@ class HunyuanVl : public ImageTextModel {
     return outputs;
   }
 
-  /// With positions, as get_rope_index makes them in a data collator.
+  /// With positions, as get_rope_index makes them in a data collator; a processor's own batch has none.
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
     if (!data_.pixel_dtype) batch.position_ids = input({config_.axes, data_.micro_batch_size, data_.sequence_length});
     if (data_.images() == 0) return;
-    if (data_.pixel_dtype)
-      context_.refusal = Error{"not-modelled", "/data",
-                               "found a trainer's batch with images, whose positions HunYuan-VL finds itself, which is "
-                               "not supported yet: leave the trainer out"};
+    if (data_.pixel_dtype) batch.mm_token_type_ids = input({data_.micro_batch_size, data_.sequence_length});
     batch.pixel_values = input(pixel_sizes(), data_.pixel_dtype.value_or(dtype_));
     batch.image_grid_thw = input({data_.images(), 3});
   }
@@ -320,8 +320,64 @@ class HunyuanVl : public ImageTextModel {
     return {split(select(outputs.pooler_output, 0, 0), sizes, 0), {outputs.last_hidden_state}};
   }
 
+  // compute_3d_position_ids; without images the text model makes its own.
+  Tensor run_language(const Tensor& inputs_embeds, const ModelInputs& inputs) const override {
+    ModelInputs positioned = inputs;
+    if (!inputs.position_ids && inputs.mm_token_type_ids) positioned.position_ids = rope_index(inputs);
+    // Four axes are not those of a text and three more: the layers are not told them.
+    if (positioned.position_ids && positioned.position_ids.ndim() == 3)
+      positioned.position_ids = slice(positioned.position_ids, 0, 0, 3);
+    return ImageTextModel::run_language(inputs_embeds, positioned);
+  }
+
+  // get_vision_position_ids: a token more a row of the merged grid, which ends it.
+  Tensor vision_position_ids(const ImageShape& image) const {
+    const std::int64_t height = image.grid_h / config_.spatial_merge_size,
+                       width = image.grid_w / config_.spatial_merge_size + 1;
+    const Tensor rows = integers(context_, Op::arange, {height}), columns = integers(context_, Op::arange, {width});
+    const Tensor position_width = integers(context_, Op::clone, {height * width}),
+                 position_height = integers(context_, Op::clone, {height * width});
+    return integers(context_, Op::stack, {2, height * width});
+  }
+
+  // get_rope_index
+  Tensor rope_index(const ModelInputs& inputs) const {
+    const std::int64_t batch = inputs.input_ids.size(0), length = inputs.input_ids.size(1);
+    // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+    Tensor of_image, current_position_ids, valid_token_mask, input_token_type, current_input_ids;
+    TensorList rope_deltas;
+    Tensor position_ids = integers(context_, Op::zeros, {config_.axes, batch, length});
+    std::int64_t image = 0;
+    for (std::int64_t row = 0; row < batch; ++row) {
+      std::int64_t tokens = length;
+      current_input_ids.reset();  // the row's own is a view
+      input_token_type.reset();
+      valid_token_mask.reset();
+      if (inputs.attention_mask) {
+        if (inputs.rows && !inputs.rows->documents.empty()) {
+          const std::vector<std::int64_t>& documents = inputs.rows->documents[static_cast<std::size_t>(row)];
+          tokens = std::accumulate(documents.begin(), documents.end(), std::int64_t{0});
+        }
+        valid_token_mask = empty(context_, Op::to_copy, {length}, DType::boolean);
+        current_input_ids = index_mask(select(inputs.input_ids, 0, row), valid_token_mask, tokens);
+        input_token_type = index_mask(select(inputs.mm_token_type_ids, 0, row), valid_token_mask, tokens);
+      }
+      current_position_ids = integers(context_, Op::arange, {tokens});
+      current_position_ids = integers(context_, Op::clone, {config_.axes, tokens});
+      for (std::int64_t i = 0; i < data_.images_per_sample; ++i) of_image = vision_position_ids(data_.image(image++));
+      if (valid_token_mask) const Tensor where = nonzero(valid_token_mask, tokens);
+      Tensor delta = integers(context_, Op::max, {});
+      delta = integers(context_, Op::add, {});
+      delta = integers(context_, Op::sub, {});
+      rope_deltas.push_back(std::move(delta));
+    }
+    rope_deltas_ = integers(context_, Op::to_copy, {batch});
+    return position_ids;
+  }
+
   HunyuanVlConfig config_;
   VisionTransformer vision_tower_;
+  mutable Tensor rope_deltas_;  ///< the model's, until it finds others
 };
 
 }  // namespace
