@@ -182,13 +182,17 @@ std::optional<Error> refusal_of(const json& job) {
   return simulate(*parsed, resolve_behaviours(parsed->runtime)).refusal;
 }
 
-/// What transformers' Trainer is not supported with yet (several GPUs, quantized weights, models with images) a plain
-/// step with the same arguments is.
+json loop_of(const json& job) { return member(member(member(job, "training"), "loop"), "name"); }
+
+/// What transformers' Trainer and LLaVA's are not supported with yet (quantized weights, models with images; offload) a
+/// plain step with the same arguments is.
 std::optional<json> as_plain_step(const json& job) {
   json plain = job;
-  if (member(member(member(plain, "training"), "loop"), "name") != "transformers.Trainer" || spell_out_loop(plain))
-    return std::nullopt;
+  const json loop = loop_of(job);
+  if ((loop != "transformers.Trainer" && loop != "llava.LLaVATrainer") || spell_out_loop(plain)) return std::nullopt;
   plain["training"].erase("loop");
+  if (json& training = plain["training"]; member(member(training, "optimizer"), "param_groups") == 4)
+    training["optimizer"].erase("param_groups");  // of LLaVATrainer alone
   if (plain.contains("/parallel/accelerate_config"_json_pointer)) {
     // Its own word for precision stands in the file too (job/accelerate.h).
     json& config = plain["parallel"]["accelerate_config"];
@@ -208,6 +212,9 @@ void run_plain_step(Ledger& ledger, json plain, const std::string& why) {
       taken.pointer = "/training/optimizer";
       if (const json::json_pointer at(taken.pointer); ledger.job.contains(at)) taken.value = ledger.job[at];
       kept.push_back(std::move(taken));
+    } else if (taken.key == "mm_projector_lr") {
+      ledger.unmodelled.push_back(
+          {taken.file, taken.key, taken.value, "two more parameter groups, of the projector", Effect::either, {}});
     } else if (!taken.is_default) {
       ledger.ignored.emplace_back(taken.file, taken.key);
     }
@@ -266,6 +273,17 @@ void leave_offloading_out(Ledger& ledger) {
   std::erase_if(ledger.taken, [](const Taken& taken) { return taken.pointer == kOffloads; });
 }
 
+/// LLaVATrainer under ZeRO whose checkpoints the core does not make.
+void leave_checkpoints_out(Ledger& ledger) {
+  constexpr const char* kSaves = "/training/loop/args/save_strategy";
+  LeftOut what{"", "", json(), "checkpoints, for which tensors are copied on the device", Effect::either, {}};
+  for (const Taken& taken : ledger.taken)
+    if (taken.pointer == kSaves) what.file = taken.file, what.key = taken.key, what.value = taken.value;
+  ledger.unmodelled.push_back(std::move(what));
+  std::erase_if(ledger.taken, [](const Taken& taken) { return taken.pointer == kSaves; });
+  ledger.job[json::json_pointer(kSaves)] = "no";
+}
+
 /// Whether the core takes the job, and if not, by which of their keys.
 void settle(Ledger& ledger) {
   if (ledger.refused || !ledger.job.contains("model")) return;
@@ -277,6 +295,14 @@ void settle(Ledger& ledger) {
   if (error && error->pointer == kOffloads && ledger.job.contains("/training/loop/project"_json_pointer)) {
     leave_offloading_out(ledger);
     error = refusal_of(ledger.job);
+  }
+  if (error && error->pointer == "/training/loop" && loop_of(ledger.job) == "llava.LLaVATrainer") {
+    Ledger without = ledger;
+    leave_checkpoints_out(without);
+    if (!refusal_of(without.job)) {
+      ledger = std::move(without);
+      return;
+    }
   }
   if (error) {
     if (std::optional<json> plain = as_plain_step(ledger.job)) {

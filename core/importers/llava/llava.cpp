@@ -25,6 +25,7 @@ constexpr Key kLlavaKeys[] = {
     {"image_aspect_ratio", "\"square\"", "llava/train/train.py: DataArguments", ""},
     {"model_max_length", "512", kLlavaTrain, "/data/sequence_length"},
     {"optim", "\"adamw_torch\"", kLlavaTrain, ""},
+    {"mm_projector_lr", "", kLlavaTrain, ""},
     {"gradient_checkpointing", "false", kLlavaTrain, ""},
     {"bits", "16", kLlavaTrain, ""},
     {"double_quant", "true", kLlavaTrain, ""},
@@ -37,7 +38,6 @@ constexpr Key kLlavaKeys[] = {
 };
 
 constexpr Gap kLlavaGaps[] = {
-    {"mm_projector_lr", "", Effect::either, "two more parameter groups, of the projector"},
     {"mm_patch_merge_type", "\"flat\"", Effect::more, "an image in several pieces"},
     {"image_grid_pinpoints", "", Effect::more, "an image in several pieces"},
     {"lora_weight_path", "", Effect::either, "adapters that are loaded"},
@@ -45,7 +45,7 @@ constexpr Gap kLlavaGaps[] = {
 
 constexpr std::string_view kLlavaHarmless =
     "version pretrain_mm_mlp_adapter mm_vision_select_feature data_path lazy_preprocess is_multimodal image_folder "
-    "cache_dir mpt_attn_impl group_by_modality_length eval_steps save_steps save_strategy evaluation_strategy "
+    "cache_dir mpt_attn_impl group_by_modality_length eval_steps save_steps evaluation_strategy "
     "eval_strategy max_steps per_device_eval_batch_size weight_decay";
 
 constexpr Table kLlava = {"LLaVA 1.2.2", kLlavaKeys, kLlavaGaps, kLlavaHarmless};
@@ -69,6 +69,8 @@ void take_llava_model(Context& context, Keys& keys) {
   }
   keys.take("model_name_or_path", "/model/preset", is_7b ? "llava-1.5-7b" : "llava-1.5-13b");
   keys.note("vision_tower", "/model/preset");
+  // Its projector comes with it, in bf16 as all of it; train.py makes that of a language model in float32.
+  if (whole) context.ledger.put("/training/float32_modules", json::array());
   if (!whole && keys.text("mm_projector_type") != "mlp2x_gelu")
     keys.refuse("mm_projector_type",
                 "found " + quote(keys.text("mm_projector_type")) + ", which is not supported yet; expected mlp2x_gelu");
@@ -93,10 +95,22 @@ void read_llava(Context& context, Keys& keys, const std::string& program) {
     keys.refuse("bits", "found " + std::to_string(keys.integer("bits")) + ": LLaVA's QLoRA is not supported yet");
   // from_pretrained is given bfloat16 with bf16, else nothing: float32; the tower too is converted.
   context.take_precision(keys, "bf16", autocast.dtype == "bf16" ? "bf16" : "fp32", autocast.key, autocast.dtype);
-  // train_mem.py calls train(attn_implementation="flash_attention_2"), train.py leaves it to transformers.
-  const bool is_flash = program == "train_mem";
-  ledger.put("/training/attention", is_flash ? "sdpa-flash" : "sdpa");
-  ledger.taken.push_back({context.launch.file, program, "/training/attention", is_flash ? "sdpa-flash" : "sdpa", true,
+  const bool is_known_loop = autocast.dtype == "bf16";  // else the tower is in float16
+  if (is_known_loop) {
+    ledger.put("/training/loop/name", "llava.LLaVATrainer");
+    ledger.put("/training/loop/args/bf16", true);
+    for (const char* key : {"mm_projector_lr", "save_strategy"})
+      keys.take_given(key, std::string("/training/loop/args/") + key);
+  } else {
+    keys.ignore("save_strategy");
+    if (keys.has("mm_projector_lr"))
+      keys.leave_out("mm_projector_lr", Effect::either, "two more parameter groups, of the projector");
+  }
+  // train_mem.py calls train(attn_implementation="flash_attention_2"), which keeps what SDPA's kernel does; train.py
+  // leaves it to transformers.
+  const char* const attention = program == "train_mem" && !is_known_loop ? "sdpa-flash" : "sdpa";
+  ledger.put("/training/attention", attention);
+  ledger.taken.push_back({context.launch.file, program, "/training/attention", attention, true,
                           "LLaVA 1.2.2, llava/train/" + program + ".py"});
   if (program == "train_xformers")
     ledger.unmodelled.push_back(
@@ -135,8 +149,9 @@ void read_llava(Context& context, Keys& keys, const std::string& program) {
       {"",
        "",
        json(),
-       "LLaVA pins torch 2.1, transformers 4.37 and DeepSpeed 0.12; answered for the versions of "
-       "`runtime`, without LLaVATrainer's evaluation and checkpoints",
+       is_known_loop ? "LLaVA pins torch 2.1; answered for the torch of `runtime`"
+                     : "LLaVA pins torch 2.1, transformers 4.37 and DeepSpeed 0.12; answered for the versions of "
+                       "`runtime`, without LLaVATrainer's evaluation and checkpoints",
        Effect::either,
        {}});
 }

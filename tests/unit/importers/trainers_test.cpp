@@ -481,7 +481,18 @@ TEST_CASE("LLaVA's scripts are its own code under DeepSpeed", "[importers][llava
   CHECK(at(tuned, "/training/stage") == "finetune");
   CHECK(at(tuned, "/training/precision") == "bf16");
   CHECK(at(tuned, "/training/activation_checkpointing") == "reentrant");
+  CHECK(at(tuned, "/training/loop/name") == "llava.LLaVATrainer");
+  CHECK(at(tuned, "/training/attention") == "sdpa");
+  CHECK(at(tuned, "/training/float32_modules").is_null());
   CHECK(at(tuned, "/parallel/data") == 8);
+  const Ledger saving = llava("--model_name_or_path lmsys/vicuna-7b-v1.5 --save_strategy steps");  // not with ZeRO-2
+  check_accepted(saving);
+  CHECK(at(saving, "/training/loop/args/save_strategy") == "no");
+  CHECK(left_out(saving, "save_strategy") != nullptr);
+  const Ledger further = llava("--model_name_or_path liuhaotian/llava-v1.5-7b --mm_projector_lr 2e-5");
+  check_accepted(further);
+  CHECK(at(further, "/training/float32_modules") == json::array());
+  CHECK(at(further, "/training/loop/args/mm_projector_lr") == 2e-5);
   const Ledger projector = llava("--model_name_or_path lmsys/vicuna-13b-v1.5 --tune_mm_mlp_adapter True");
   check_accepted(projector);
   CHECK(at(projector, "/model/preset") == "llava-1.5-13b");
