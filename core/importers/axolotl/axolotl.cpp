@@ -179,6 +179,28 @@ constexpr Gap kAxolotlGaps[] = {
     {"moe_grouped_backend", "", Effect::either, "kernels of Axolotl's own for experts"},
     {"hatchery", "", Effect::either, "another machine trains"},
     {"auto_find_batch_size", "", Effect::less, "the batch is made smaller until it fits"},
+    {"torch_compile_backend", "", Effect::either, "how the model is compiled"},
+    {"torch_compile_mode", "", Effect::either, "how the model is compiled"},
+    {"generate_samples", "", Effect::more, "samples are generated while it trains, with a KV cache"},
+    {"do_bench_eval", "", Effect::more, "an evaluation that answers questions"},
+    {"lm_eval_post_train", "", Effect::more, "an evaluation after the last step"},
+    {"gc_collect_steps", "", Effect::less,
+     "what the allocator has unused is given back at these steps, and a peak "
+     "of reserved memory begins from less"},
+    {"flash_attn_d512", "", Effect::either, "attention of large heads by another kernel"},
+    {"expert_backend", "", Effect::either, "kernels of Axolotl's own for experts"},
+    {"moe_bnb_fast", "", Effect::either, "kernels of Axolotl's own for experts"},
+    {"moe_dequant_chunk_size", "", Effect::either, "how many experts are converted at a time"},
+    {"nonexpert_quantization", "\"none\"", Effect::less, "weights beside the experts are stored quantized"},
+    {"gemma4_fp8_nonexpert", "", Effect::less, "weights beside the experts are stored quantized"},
+    {"gemma4_nf4_nonexpert", "", Effect::less, "weights beside the experts are stored quantized"},
+    {"nvfp4_merge_aware", "", Effect::more, "weights as they would be merged and quantized"},
+    {"dsv4_bf16_all", "", Effect::more, "weights that are published in fp8 are converted"},
+    {"dsv4_fp8_lora_kernel", "", Effect::either, "kernels of Axolotl's own"},
+    {"dsv4_fp8_nonexpert_mode", "", Effect::either, "how weights beside the experts are stored"},
+    {"dsv4_shared_mlp_lora_kernel", "", Effect::either, "kernels of Axolotl's own"},
+    {"nemo_gym_enabled", "", Effect::either, "another objective"},
+    {"peft_ensure_weight_tying", "", Effect::less, "the head and the embeddings share what trains of them"},
 };
 
 constexpr std::string_view kAxolotlHarmless =
@@ -199,10 +221,10 @@ constexpr std::string_view kAxolotlHarmless =
     "sample_packing_group_size sample_packing_bin_size sample_packing_sequentially total_num_tokens "
     "excess_length_strategy eval_sequence_len min_sample_len loss_watchdog_threshold loss_watchdog_patience "
     "auto_resume_from_checkpoints resume_from_checkpoint lora_fan_in_fan_out gptq_groupsize gptq_model_v1 "
-    "torchdistx_path "
-    "experimental_skip_move_to_device adam_beta3 adam_epsilon2 adam_eps cosine_min_lr_ratio cosine_constant_lr_ratio "
-    "lr_quadratic_warmup lr_div_factor torch_compile_backend torch_compile_mode save_first_step save_total_limit "
-    "gc_steps gc_collect_steps loraplus_lr_embedding merge_lora relora_prune_ratio relora_cpu_offload "
+    "torchdistx_path experimental_skip_move_to_device adam_beta3 adam_epsilon2 adam_eps cosine_min_lr_ratio "
+    "cosine_constant_lr_ratio "
+    "lr_quadratic_warmup lr_div_factor save_first_step save_total_limit loraplus_lr_embedding merge_lora "
+    "relora_prune_ratio relora_cpu_offload "
     "jagged_restart_steps jagged_restart_warmup_steps jagged_restart_anneal_steps curriculum_sampling "
     "dsv4_fp4_grouped_mode expert_parallel_num_nvl_bytes expert_parallel_token_capacity center_rewards_coefficient "
     "num_labels rl_beta kto_desirable_weight trl vllm model_quantization_config_kwargs mean_resizing_embeddings "
@@ -212,9 +234,32 @@ constexpr std::string_view kAxolotlHarmless =
     "trainer_cls profiler_steps_start eval_causal_lm_metrics lisa_step_interval "
     "lisa_layers_attribute liger_kernel_impl qlora_sharded_model_loading merge_method relora_prune_method "
     "streaming_multipack_buffer_size pretrain_multipack_buffer_size pretrain_multipack_attn "
-    "pretraining_sample_concatenation dataset_shard_num dataset_shard_idx generate_samples comet_mode comet_online "
+    "pretraining_sample_concatenation dataset_shard_num dataset_shard_idx comet_mode comet_online "
     "swanlab_api_key swanlab_log_model lm_eval_tasks lm_eval_batch_size gradio_title gradio_share "
-    "debug do_bench_eval cloud_provider include_tokens_per_second include_tkps";
+    "debug cloud_provider include_tkps axolotl_config_path bench_dataset bench_split capabilities env_capabilities "
+    "chat_template_kwargs cls_model_config comet_experiment_config comet_experiment_key dataset_num_proc "
+    "fsdp_final_state_dict_type low_cpu_mem_usage float32 is_preprocess preprocess_iterable num_dataset_shards_to_save "
+    "total_supervised_tokens hf_mlflow_log_artifacts otel_metrics_host otel_metrics_port use_otel_metrics "
+    "resources_per_worker gradio_max_new_tokens gradio_server_name gradio_server_port gradio_temperature "
+    "lm_eval_model spectrum_model_name "
+    // of an optimizer, where that one is named
+    "dion_lr dion_momentum dion_rank_fraction dion_rank_multiple_of qgalore_cos_threshold qgalore_gamma_proj "
+    "qgalore_proj_bits qgalore_proj_group_size qgalore_proj_quant qgalore_proj_type qgalore_queue_size qgalore_rank "
+    "qgalore_scale qgalore_update_proj_gap grokfast_lamb "
+    // of a switch that is listed
+    "eaft_alpha eaft_k fp32_norm_classes fp8_config heads_k_stride ring_attn_func kd_alpha kd_beta kd_ce_alpha "
+    "kd_normalize_topk kd_online_server kd_online_server_base_url kd_online_timeout kd_online_topk kd_temperature "
+    "kd_temperature_min pose_max_context_len pose_num_chunks pose_split_on_token_ids scaling_softmax_bias "
+    "scaling_softmax_factor tiled_mlp_use_original_mlp expert_parallel_backend "
+    "expert_parallel_fallback_on_unsupported expert_parallel_num_rdma_bytes nvfp4_merge_aware_start_step "
+    "nemo_gym_auto_clone nemo_gym_auto_start nemo_gym_config_paths nemo_gym_datasets nemo_gym_dir nemo_gym_head_port "
+    "nemo_gym_max_turns nemo_gym_model_name nemo_gym_multi_turn nemo_gym_run_timeout nemo_gym_server_timeout "
+    "nemo_gym_verify_timeout generation_do_sample generation_max_new_tokens generation_prompt_ratio "
+    "generation_temperature generation_top_k generation_top_p num_generation_samples "
+    // of a method of `rl`, where that one is named
+    "dpo_beta dpo_generate_during_eval dpo_label_smoothing dpo_loss_type dpo_loss_weights dpo_norm_loss "
+    "dpo_padding_free dpo_use_liger_kernel dpo_use_logits_to_keep dpo_use_weighting precompute_ref_log_probs "
+    "kto_undesirable_weight orpo_alpha cpo_alpha simpo_gamma rpo_alpha max_prompt_len eval_max_new_tokens";
 
 /// Models that Liger 0.8 has a function for (MODEL_TYPE_TO_APPLY_LIGER_FN), or the plugin itself (integrations/liger/
 /// plugin.py: LigerPlugin.pre_model_load). Of others its keys do nothing, but for the fused loss.
@@ -616,6 +661,16 @@ void take_older_keys(Context& context, Keys& keys) {
     keys.ignore(kFused);
 }
 
+/// gc_steps is the older name of two keys (utils/schemas/config.py: migrate_gc_steps).
+void take_older_collection(Keys& keys) {
+  constexpr const char *kOlder = "gc_steps", *kNewer = "torch_empty_cache_steps", *kCollects = "gc_collect_steps";
+  if (!keys.has(kOlder) || keys.has(kNewer) || keys.has(kCollects)) return keys.ignore(kOlder);
+  const json steps = keys.value(kOlder);
+  if (steps.is_number_integer() && steps > 0)
+    return keys.take(kOlder, "/training/loop/args/torch_empty_cache_steps", steps);
+  keys.ignore(kOlder);
+}
+
 /// _get_parallel_config_kwargs (utils/distributed.py). With no other dimension of the mesh it is the number of GPUs.
 void take_shards(Context& context, Keys& keys) {
   constexpr const char* kKey = "dp_shard_size";
@@ -736,8 +791,18 @@ void read_axolotl(Context& context, Keys& keys) {
   if (context.launch.is_of_several())
     keys.take("ddp_find_unused_parameters", "/training/loop/args/ddp_find_unused_parameters",
               keys.truth("ddp_find_unused_parameters"));
+  for (const char* key : {"ddp_bucket_cap_mb", "ddp_broadcast_buffers", "torch_empty_cache_steps"})
+    keys.take_given(key, std::string("/training/loop/args/") + key);
+  take_older_collection(keys);
   take_axolotl_optimizer(keys);
-  if (keys.value("optim_args").is_string()) keys.take_given("optim_args", "/training/loop/args/optim_args");
+  if (const json given = keys.value("optim_args"); given.is_string()) {
+    keys.take_given("optim_args", "/training/loop/args/optim_args");
+  } else if (given.is_object() && !given.empty()) {
+    std::string words;  // core/builders/base.py: _configure_optimizer
+    for (const auto& [name, value] : given.items())
+      words += (words.empty() ? "" : ",") + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
+    keys.take("optim_args", "/training/loop/args/optim_args", words);
+  }
   keys.take_given("optim_target_modules", "/training/loop/args/optim_target_modules");
   keys.take_given("weight_decay", "/training/loop/args/weight_decay");
   take_data_workers(keys);

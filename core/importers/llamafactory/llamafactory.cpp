@@ -82,6 +82,7 @@ constexpr Gap kFactoryGaps[] = {
     {"use_llama_pro", "", Effect::less, "only expanded blocks train"},
     {"use_mca", "", Effect::either, "Megatron's code runs the training"},
     {"use_hyper_parallel", "", Effect::either, "another parallel backend"},
+    {"hyper_parallel_args", "", Effect::either, "another parallel backend"},
     {"use_kt", "", Effect::less, "experts are computed on the host (KTransformers)"},
     {"fp8", "", Effect::either, "products in fp8: weights in two types, saved inputs in one byte"},
     {"fp8_enable_fsdp_float8_all_gather", "", Effect::less, "FSDP gathers weights in fp8"},

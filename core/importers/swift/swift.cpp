@@ -121,9 +121,49 @@ constexpr std::string_view kSwiftHarmless =
     "galore_queue_size lisa_step_interval logging_dir swanlab_token swanlab_project swanlab_workspace "
     "swanlab_exp_name swanlab_notification_method swanlab_webhook_url swanlab_secret swanlab_mode "
     "local_repo_path num_labels problem_type max_model_len bnb_4bit_quant_storage lora_ga_batch_size lora_ga_iters "
-    "lora_ga_max_length lora_ga_direction lora_ga_scale lora_ga_stable_gamma attn_implementation save_on_each_node";
+    "lora_ga_max_length lora_ga_direction lora_ga_scale lora_ga_stable_gamma attn_implementation save_on_each_node "
+    "decision_drop_instructions decision_subsample_options decision_state_as_text decision_shuffle_fields "
+    "init_strategy swanlab_sender_email swanlab_receiver_email swanlab_smtp_server swanlab_smtp_port "
+    "swanlab_email_language "
+    // of a tuner, where that one is named
+    "adalora_beta1 adalora_beta2 adalora_deltaT adalora_init_r adalora_orth_reg_weight adalora_target_r "
+    "adalora_tfinal adalora_tinit adapter_act adapter_length boft_block_num boft_block_size boft_dropout "
+    "boft_n_butterfly_factor fourier_n_frequency fourier_scaling llamapro_num_groups llamapro_num_new_blocks "
+    "reft_args reft_intervention_type reft_layer_key reft_layers reft_rank vera_d_initial vera_dropout "
+    "vera_projection_prng_key vera_rank";
+
+/// Of `swift rlhf` alone, which is refused.
+constexpr std::string_view kSwiftPreferences =
+    "ref_model ref_adapters ref_model_type ref_model_revision beta label_smoothing max_completion_length rpo_alpha "
+    "ld_alpha discopop_tau loss_weights cpo_alpha simpo_gamma desirable_weight undesirable_weight "
+    "center_rewards_coefficient sft_alpha lmbda seq_kd gkd_logits_topk reward_model reward_adapters "
+    "reward_model_type reward_model_revision reward_template num_ppo_epochs whiten_rewards kl_coef cliprange "
+    "vf_coef cliprange_value gamma lam num_mini_batches local_rollout_forward_batch_size num_sample_generations "
+    "response_length missing_eos_penalty num_generations reward_funcs reward_weights log_completions num_iterations "
+    "epsilon epsilon_high delta cosine_min_len_value_wrong cosine_max_len_value_wrong cosine_min_len_value_correct "
+    "cosine_max_len_value_correct cosine_max_len repetition_n_grams repetition_max_penalty reward_model_plugin "
+    "chord_sft_dataset chord_sft_per_device_train_batch_size chord_enable_phi_function chord_mu_warmup_steps "
+    "chord_mu_decay_steps chord_mu_peak chord_mu_valley sync_ref_model ref_model_sync_steps ref_model_mixup_alpha "
+    "multi_turn_scheduler max_turns completion_length_limit_scope vllm_server_pass_dataset use_gym_env gym_env "
+    "dynamic_sample max_resample_times overlong_filter soft_max_length soft_cache_length scale_rewards log_entropy "
+    "top_entropy_quantile importance_sampling_level tau_pos tau_neg advantage_estimator kl_in_reward "
+    "teacher_kl_coef advantage_reweight rlsd_lambda rlsd_reweight_clip_range rlsd_lambda_warmup_steps "
+    "rlsd_lambda_decay_steps rlsd_negative_only sdar_loss_coef sdar_gate_beta real_tau fipo_decay_rate "
+    "fipo_clip_range fipo_clip_high_only fipo_safety_threshold num_generations_eval "
+    "rollout_importance_sampling_mode rollout_importance_sampling_threshold log_rollout_offpolicy_metrics "
+    "off_policy_sequence_mask_delta min_p use_vllm vllm_mode vllm_max_num_seqs vllm_enable_prefix_caching "
+    "vllm_enable_lora vllm_server_base_url vllm_server_host vllm_server_port vllm_server_timeout "
+    "vllm_server_group_port enable_flattened_weight_sync async_generate structured_outputs_regex sleep_level "
+    "move_model_batches offload_model wandb_log_unique_prompts generation_batch_size steps_per_generation "
+    "teacher_tag_key vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_pipeline_parallel_size "
+    "vllm_enable_expert_parallel vllm_max_model_len vllm_disable_custom_all_reduce vllm_enforce_eager "
+    "vllm_limit_mm_per_prompt vllm_max_lora_rank vllm_use_async_engine vllm_quantization vllm_reasoning_parser "
+    "vllm_disable_cascade_attn vllm_mm_processor_cache_gb vllm_speculative_config vllm_engine_kwargs "
+    "vllm_data_parallel_size teacher_model teacher_adapters teacher_model_type teacher_model_revision "
+    "teacher_deepspeed teacher_model_server offload_teacher_model ref_adapter_name reference_free";
 
 constexpr Table kSwift = {"ms-swift 4.6.0", kSwiftKeys, kSwiftGaps, kSwiftHarmless};
+constexpr Table kSwiftRlhf = {"ms-swift 4.6.0", {}, {}, kSwiftPreferences};
 
 /// model/model_arch.py: the parts of a model of several, by model_type.
 struct SwiftParts {
@@ -252,6 +292,7 @@ void read_swift(Context& context, Keys& keys, const std::string& program) {
   ledger.trainer = kSwift.project;
   if (!program.empty() && program != "sft" && program != "pt")
     keys.refuse("", "`swift " + program + "` is not supported yet; `swift sft` and `swift pt` are");
+  if (program == "rlhf" || keys.has("rlhf_type")) keys.know(kSwiftRlhf);
   if (const std::string type = keys.text("rlhf_type"); !type.empty())
     keys.refuse("rlhf_type", "found " + quote(type) + ": ms-swift's trainer of it is not supported yet");
   if (const std::string task = keys.text("task_type"); !task.empty() && task != "causal_lm")

@@ -62,6 +62,8 @@ constexpr Key kKeys[] = {
 constexpr Gap kGaps[] = {
     {"torch_compile", "", Effect::either,
      "fused kernels keep fewer activations for backward; CUDA graphs have pools of their own"},
+    {"torch_compile_backend", "", Effect::either, "it compiles the model, as torch_compile does"},
+    {"torch_compile_mode", "", Effect::either, "it compiles the model, as torch_compile does"},
     {"auto_find_batch_size", "", Effect::less, "the batch is made smaller until it fits"},
     {"batch_eval_metrics", "", Effect::less, "an evaluation that keeps no logits of earlier batches"},
     {"bf16_full_eval", "", Effect::less, "weights in half precision while it evaluates"},
