@@ -2,10 +2,13 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { after, test } from "node:test";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { extname, join } from "node:path";
 import { gzipSync } from "node:zlib";
+import { chromium } from "../../web/node_modules/playwright-core/index.mjs";
 
 const npm = new URL("../../npm/", import.meta.url).pathname;
 const folder = mkdtempSync(join(tmpdir(), "oometer-npm-"));
@@ -43,4 +46,40 @@ test("it answers in a fresh folder", () => {
   assert.deepEqual(found.refused, [true, "/data/micro_batch_size"]);
   assert.equal(found.batch, 2);
   assert.match(found.version, /^\d+\.\d+\.\d+/);
+});
+
+test("its widget is an element of a page that has nothing else of oometer", async () => {
+  writeFileSync(
+    join(folder, "index.html"),
+    `<!doctype html><title>A page</title><script type="module" src="node_modules/oometer/widget/widget.mjs"></script>
+     <oometer-widget job="#v1?mbs=16&amp;seq=1024">Computing</oometer-widget>
+     <oometer-widget view="full" job='{"version": 1, "model": {"preset": "gemma-2-9b"}, "training": {"attention": "eager", "lora": {"rank": 8}}}'></oometer-widget>`,
+  );
+  const types = { ".html": "text/html", ".mjs": "text/javascript", ".wasm": "application/wasm", ".json": "application/json" };
+  const server = createServer(async (request, response) => {
+    const path = request.url === "/" ? "/index.html" : request.url;
+    const content = await readFile(join(folder, path)).catch(() => null);
+    response.writeHead(content ? 200 : path === "/favicon.ico" ? 204 : 404, { "content-type": types[extname(path)] ?? "text/plain" });
+    response.end(content);
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium-headless-shell";
+  const browser = await chromium.launch({ executablePath, args: ["--headless", "--no-sandbox", "--disable-gpu"] });
+  try {
+    const page = await browser.newPage();
+    const complaints = [];
+    page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(error.message));
+    await page.goto(`http://127.0.0.1:${server.address().port}/`);
+    await page.waitForFunction(() => [...document.querySelectorAll("oometer-widget")].every(({ report }) => report), null, { timeout: 120_000 });
+    const shown = await page.evaluate(() => [...document.querySelectorAll("oometer-widget")].map((one) => one.report.peak.total));
+    assert.ok(shown.every((total) => total > 2 ** 30));
+    await page.locator("oometer-holders").waitFor();
+    assert.equal(await page.locator("oometer-widget a").count(), 0); // it knows of no page to lead to
+    assert.deepEqual(complaints, []);
+  } finally {
+    await browser.close();
+    server.closeAllConnections();
+    server.close();
+  }
 });

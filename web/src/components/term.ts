@@ -1,8 +1,9 @@
 import { html, type TemplateResult } from 'lit';
-import { explain } from '../format/links';
+import { explain, hasSite } from '../format/links';
 
 /** A word or number that leads to its explanation. It opens beside the page, whose settings stay as they are. */
 export function term(topic: string, content: unknown, title?: string): TemplateResult {
+  if (!hasSite()) return html`<span title=${title ?? ''}>${content}</span>`;
   return html`<a
     class="term"
     href=${explain(topic)}

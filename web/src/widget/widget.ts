@@ -1,6 +1,6 @@
 import { css, html, LitElement, nothing, unsafeCSS, type PropertyValues, type TemplateResult } from 'lit';
 import '../components/verdict';
-import { inSite } from '../format/links';
+import { hasSite, inSite } from '../format/links';
 import { shared } from '../styles/shared';
 import tokens from '../styles/tokens.css?inline';
 import { answerTo, type WidgetAnswer } from './answer';
@@ -121,11 +121,15 @@ export class OometerWidget extends LitElement {
               : nothing
         }
       </div>
-      <p class="foot" part="foot">
-        <a href=${inSite(`index.html${link}`)} target="_blank" rel="noopener"
-          >${link ? 'Change it in oometer' : 'oometer'}</a
-        >
-      </p>
+      ${
+        hasSite()
+          ? html`<p class="foot" part="foot">
+              <a href=${inSite(`index.html${link}`)} target="_blank" rel="noopener"
+                >${link ? 'Change it in oometer' : 'oometer'}</a
+              >
+            </p>`
+          : nothing
+      }
     `;
   }
 }
