@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from oometer import html
 
 FITS, DOES_NOT_FIT, BAD_INPUT = 0, 1, 2
 LIBRARIES = ("liboometer_cuda.so", "liboometer_nvml.so")
+NOT_THE_USERS = ("site-packages", "/lib/python3", "oometer/run", "<frozen")  # in a file's path
 
 
 class RunError(Exception):
@@ -88,7 +90,6 @@ def environment(folder: str, device: Device, options: argparse.Namespace, ends: 
     }
     out.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     out.setdefault("OMP_NUM_THREADS", "1")
-    out.setdefault("PYTHONFAULTHANDLER", "1")
     out.pop("CUDA_VISIBLE_DEVICES", None)
     if options.fake_world:
         out |= {"OOMETER_RUN_WORLD": str(options.fake_world), "OOMETER_RUN_RANK": str(options.rank)}
@@ -101,8 +102,8 @@ def environment(folder: str, device: Device, options: argparse.Namespace, ends: 
     return out
 
 
-def start(options: argparse.Namespace, device: Device, ends: bool) -> list[dict[str, Any]]:
-    """Runs the command once; what each of its processes found, the lowest rank first."""
+def start(options: argparse.Namespace, device: Device, ends: bool) -> tuple[list[dict[str, Any]], bool]:
+    """Runs the command once; what each of its processes found, the lowest rank first, and whether Ctrl-C ended it."""
     with tempfile.TemporaryDirectory(prefix="oometer-run-") as folder:
         env = environment(folder, device, options, ends)
         # The script's words are not the answer's.
@@ -111,7 +112,7 @@ def start(options: argparse.Namespace, device: Device, ends: bool) -> list[dict[
             code = process.wait(timeout=options.timeout)
         except subprocess.TimeoutExpired:
             _end(process)
-            places = [one["stopped_at"] for one in _found(folder) if one["stopped_at"]]
+            places = [one["stopped_at"] for one in _found(folder) if one["stopped_at"]] or _stacks(folder)
             where = f"; it was at {places[0]}" if places else ""
             raise RunError(f"no end after {options.timeout} s (--timeout), and fewer than {options.steps} optimizer steps{where}") from None
         except KeyboardInterrupt:
@@ -120,12 +121,29 @@ def start(options: argparse.Namespace, device: Device, ends: bool) -> list[dict[
         found = _found(folder)
         failures = sorted(Path(folder).glob("*.failed"), key=lambda file: file.stat().st_mtime)  # the script's before its launcher's
         failure = failures[0].read_text(encoding="utf-8") if failures else ""
+        crashes = _stacks(folder)
     if code < 0 and code != -signal.SIGINT:
-        raise RunError(f"the command was ended by {signal.Signals(-code).name}; where it was is said above, by faulthandler")
+        where = f"; it was at {crashes[0]}" if crashes else ""
+        raise RunError(f"the command was ended by {signal.Signals(-code).name}{where}")
+    if crashes:
+        raise RunError(f"a process of the command crashed at {crashes[0]}")
     if not found:
         _check_gpus(options, failure)
         raise RunError(f"the command exited with {code} before it used the GPU{': ' if failure else ''}{failure}")
-    return found
+    return found, code in (130, -signal.SIGINT)
+
+
+def _stacks(folder: str) -> list[str]:
+    """Where processes were whose stack faulthandler wrote; the whole stacks go to the errors."""
+    places = []
+    for file in sorted(Path(folder).glob("*.stack")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        sys.stderr.write(text)
+        frames = re.findall(r'File "(.*)", line (\d+) in', text.partition("Current thread")[2].partition("\n\n")[0])
+        own = [f"{path}:{line}" for path, line in frames if not any(part in path for part in NOT_THE_USERS)]
+        if frames:
+            places.append(own[0] if own else ":".join(frames[0]))
+    return places
 
 
 def _check_gpus(options: argparse.Namespace, failure: str) -> None:
@@ -145,6 +163,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         if process.poll() is not None:
             return
         time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGRTMAX)  # faulthandler says where
+    time.sleep(0.5)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -152,10 +172,10 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def report(options: argparse.Namespace) -> dict[str, Any]:
     """The answer, in the words of `estimate`'s report."""
     device = find_device(options.gpu, options.fake_world or options.gpus)
-    found = start(options, device, ends=options.limit)
+    found, stopped = start(options, device, ends=options.limit)
     limited = found
     if not options.limit and max(one["peak"]["reserved"] for one in found) + device.outside > device.usable:
-        limited = start(options, device, ends=True)  # the allocator gives back what it can before it gives up
+        limited, _ = start(options, device, ends=True)  # the allocator gives back what it can before it gives up
     worst = max(found, key=lambda one: one["peak"]["reserved"])
     dead = next((one["out_of_memory"] for one in limited if one["out_of_memory"]), None)
     failed = next((one["failure"] for one in found if one["failure"]), None)
@@ -175,12 +195,19 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         notes.append("no step of a torch.optim.Optimizer was seen: the peak is that of the whole script")
     if worst["device_peak"] > reserved:
         notes.append(f"{worst['device_peak'] - reserved} bytes more were allocated outside PyTorch's allocator, and are not in the total")
+    if place := worst["synthesised_at"].get("a scalar of bool"):
+        notes.append(
+            f"the script branches on a value that is not known, at {place}: the peak is that of the way which it takes where the value "
+            "is true (OOMETER_RUN_BOOLEAN=0: of the other one)"
+        )
     if failed:
         notes.append(f"the script failed after its steps: {failed}")
-    fits = dead is None
+    if stopped:
+        notes.append("it was stopped by Ctrl-C")
+    verdict = "does-not-fit" if dead else "unknown" if failed or stopped else "tight" if total > device.usable else "fits"
     return {
-        "verdict": "does-not-fit" if not fits else "tight" if total > device.usable else "fits",
-        "fits": fits,
+        "verdict": verdict,
+        "fits": verdict in ("fits", "tight"),
         "headroom": device.usable - total,
         "peak": {"allocated": worst["peak"]["allocated"], "reserved": reserved, "outside_allocator": device.outside, "total": total},
         "gpu": {"name": device.id, "usable_bytes": device.usable},
@@ -199,9 +226,12 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
 def table(answer: dict[str, Any]) -> str:
     """The answer for people."""
     peak, gpu, gib = answer["peak"], answer["gpu"], html.gib
-    words = {"fits": "Fits", "tight": "Tight", "does-not-fit": "Does not fit"}[answer["verdict"]]
+    words = {"fits": "Fits", "tight": "Tight", "does-not-fit": "Does not fit", "unknown": "It ended too early to know whether it fits"}[
+        answer["verdict"]
+    ]
     spare = f"{gib(answer['headroom'])} to spare" if answer["headroom"] >= 0 else f"{gib(-answer['headroom'])} too much"
-    lines = [f"{words} on {gpu['name']}: needs {gib(peak['total'])} of {gib(gpu['usable_bytes'])}, {spare}."]
+    needs = "needed" if answer["verdict"] == "unknown" else "needs"
+    lines = [f"{words} on {gpu['name']}: {needs} {gib(peak['total'])} of {gib(gpu['usable_bytes'])}, {spare}."]
     if answer["out_of_memory"]:
         lines.append(answer["out_of_memory"])
     lines += ["", "Peak"]
@@ -268,4 +298,4 @@ def main(arguments: list[str]) -> int:
         print(f"oometer: {error}", file=sys.stderr)
         return BAD_INPUT
     print(json.dumps(answer) if options.json else table(answer))
-    return FITS if answer["fits"] else DOES_NOT_FIT
+    return {"does-not-fit": DOES_NOT_FIT, "unknown": BAD_INPUT}.get(answer["verdict"], FITS)

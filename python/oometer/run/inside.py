@@ -1,12 +1,15 @@
 """Inside a process of the run: what happens when it imports torch and other libraries."""
 
+import faulthandler
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import sys
 import types
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from oometer.run import changes, world
@@ -44,6 +47,10 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 def enter() -> None:
     """Waits for torch and its friends. Called once, at the process's start."""
+    # Where a process is that crashes, or that hangs outside Python and cannot be interrupted, for the command.
+    stacks = (Path(os.environ["OOMETER_RUN"]) / f"{os.getpid()}.stack").open("w", encoding="utf-8")
+    faulthandler.enable(stacks)
+    faulthandler.register(signal.SIGRTMAX, stacks)
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiled kernels would do nothing either, and take minutes
     if os.environ.get("OOMETER_RUN_WORLD"):
         world.enter_alone()

@@ -114,7 +114,14 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "train.py:5" in words.splitlines()[-1]
     _, words = run(tmp_path, "import os\ntorch.ones(1).cuda()\nos.abort()\n", code=2)
     assert "ended by SIGABRT" in words
-    assert "train.py" in words
+    assert "train.py:5" in words.splitlines()[-1]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
+    _, words = run(tmp_path, "import os\ntorch.ones(1).cuda()\nos.abort()\n", code=2, launch=launch)
+    assert "a process of the command crashed at" in words.splitlines()[-1]
+    assert "train.py:5" in words.splitlines()[-1]
+    deaf = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntorch.ones(1).cuda()\ntime.sleep(60)\n"
+    _, words = run(tmp_path, deaf, "--timeout", "20", code=2)
+    assert "train.py:6" in words.splitlines()[-1]
     _, words = run(tmp_path, LOOP.replace(".cuda()\noptimizer", ".to('cuda:3')\noptimizer"), "--gpus", "2", code=2)
     assert "wants more GPUs than --gpus 2" in words
     (tmp_path / "jax.py").write_text("")
@@ -122,11 +129,20 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "imports jax, whose memory is not seen" in words
 
 
+def test_a_script_that_fails_after_a_step(tmp_path: Path) -> None:
+    answer, _ = run(tmp_path, LOOP + "    raise ValueError('no more data')\n", code=2)
+    assert answer["verdict"] == "unknown"
+    assert not answer["fits"]
+    assert len(answer["steps"]) == 1
+    assert any("no more data" in note and "train.py:" in note for note in answer["notes"])
+
+
 def test_a_branch_on_what_is_not_known(tmp_path: Path) -> None:
     script = LOOP.replace("    loss.backward()", "    if loss > 3:\n        loss = loss * 2\n    loss.backward()")
     answer, _ = run(tmp_path, script, "--steps", "1")
     assert answer["synthesised"] == {"a scalar of bool": 1}
     assert answer["synthesised_at"]["a scalar of bool"].endswith("train.py:11")
+    assert any("branches on a value that is not known" in note and "train.py:11" in note for note in answer["notes"])
 
 
 def test_forks_and_checkpoints(tmp_path: Path) -> None:
