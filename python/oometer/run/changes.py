@@ -3,7 +3,10 @@
 import functools
 import os
 import sys
+import traceback
 from typing import Any
+
+from oometer.run import places
 
 LARGE = 1 << 20  # elements: filling larger ones on the host takes time and memory, and nobody reads the values
 
@@ -53,7 +56,8 @@ def of_safetensors(safetensors: Any) -> None:
 
 
 def of_jax(_: Any) -> None:
-    sys.exit("oometer run: the script imports jax, whose memory is not seen: expected PyTorch")
+    where = places.place_of(traceback.extract_stack())
+    sys.exit(f"oometer run: the script imports jax, whose memory is not seen: expected PyTorch{where}")
 
 
 def _leave_large_weights(torch: Any) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 import oometer
 from oometer import html
+from oometer.run import places
 
 FITS, DOES_NOT_FIT, BAD_INPUT = 0, 1, 2
 LIBRARIES = ("liboometer_cuda.so", "liboometer_nvml.so")
-NOT_THE_USERS = ("site-packages", "/lib/python3", "oometer/run", "<frozen")  # in a file's path
 
 
 class RunError(Exception):
@@ -112,8 +112,8 @@ def start(options: argparse.Namespace, device: Device, ends: bool) -> tuple[list
             code = process.wait(timeout=options.timeout)
         except subprocess.TimeoutExpired:
             _end(process)
-            places = [one["stopped_at"] for one in _found(folder) if one["stopped_at"]] or _stacks(folder)
-            where = f"; it was at {places[0]}" if places else ""
+            stopped = [one["stopped_at"] for one in _found(folder) if one["stopped_at"]] or _stacks(folder)
+            where = f"; it was at {stopped[0]}" if stopped else ""
             raise RunError(f"no end after {options.timeout} s (--timeout), and fewer than {options.steps} optimizer steps{where}") from None
         except KeyboardInterrupt:
             _end(process)
@@ -135,15 +135,15 @@ def start(options: argparse.Namespace, device: Device, ends: bool) -> tuple[list
 
 def _stacks(folder: str) -> list[str]:
     """Where processes were whose stack faulthandler wrote; the whole stacks go to the errors."""
-    places = []
+    found = []
     for file in sorted(Path(folder).glob("*.stack")):
         text = file.read_text(encoding="utf-8", errors="replace")
         sys.stderr.write(text)
         frames = re.findall(r'File "(.*)", line (\d+) in', text.partition("Current thread")[2].partition("\n\n")[0])
-        own = [f"{path}:{line}" for path, line in frames if not any(part in path for part in NOT_THE_USERS)]
+        own = [f"{path}:{line}" for path, line in frames if not any(part in path for part in places.LIBRARIES)]
         if frames:
-            places.append(own[0] if own else ":".join(frames[0]))
-    return places
+            found.append(own[0] if own else ":".join(frames[0]))
+    return found
 
 
 def _check_gpus(options: argparse.Namespace, failure: str) -> None:

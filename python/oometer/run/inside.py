@@ -7,12 +7,13 @@ import importlib.util
 import os
 import signal
 import sys
+import traceback
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from oometer.run import changes, world
+from oometer.run import changes, places, world
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -45,12 +46,21 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _on_exception(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """What a process failed with, for the command: also before it imports torch."""
+    if not issubclass(kind, KeyboardInterrupt):
+        said = f"{kind.__name__}: {error}{places.place_of(traceback.extract_tb(trace))}"
+        (Path(os.environ["OOMETER_RUN"]) / f"{os.getpid()}.failed").write_text(said, encoding="utf-8")
+    sys.__excepthook__(kind, error, trace)
+
+
 def enter() -> None:
     """Waits for torch and its friends. Called once, at the process's start."""
     # Where a process is that crashes, or that hangs outside Python and cannot be interrupted, for the command.
     stacks = (Path(os.environ["OOMETER_RUN"]) / f"{os.getpid()}.stack").open("w", encoding="utf-8")
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGRTMAX, stacks)
+    sys.excepthook = _on_exception
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiled kernels would do nothing either, and take minutes
     if os.environ.get("OOMETER_RUN_WORLD"):
         world.enter_alone()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-LIBRARIES = ("site-packages", "oometer/run", "<frozen")  # what is not the user's own code, in its file's path
+from oometer.run.places import place_of
 
 current: "Watch"
 
@@ -98,18 +98,13 @@ class Watch:
     # --- how it ended
 
     def on_exception(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        where = traceback.extract_tb(trace)
-        script = getattr(sys.modules.get("__main__"), "__file__", None)
-        own = [frame for frame in where if frame.filename == script or not any(part in frame.filename for part in LIBRARIES)]
-        place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+        place = place_of(traceback.extract_tb(trace))
         if isinstance(error, torch.OutOfMemoryError):
             self.out_of_memory = f"{str(error).split('. GPU')[0]}{place}"
         elif isinstance(error, KeyboardInterrupt):
             self.stopped_at = place.strip(" ()") or None
         else:
             self.failure = f"{kind.__name__}: {error}{place}"
-        if not torch.cuda.is_initialized() and (said := self.failure or self.out_of_memory):
-            (self.folder / f"{self.process}.failed").write_text(said, encoding="utf-8")
         self.hook(kind, error, trace)
 
     def write(self) -> None:

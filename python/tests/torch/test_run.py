@@ -105,7 +105,8 @@ print("DEVICES", torch.cuda.device_count(), torch.ones(3, device="cuda:1").devic
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     _, words = run(tmp_path, "raise ValueError('no data')\n", code=2)
-    assert "exited with 1 before it used the GPU" in words
+    assert "exited with 1 before it used the GPU: ValueError: no data" in words
+    assert "train.py:3" in words.splitlines()[-1]
     _, words = run(tmp_path, "torch.ones(1).cuda()\nraise ValueError('no data')\n", code=2)
     assert "before its first optimizer step: ValueError: no data" in words
     assert "train.py:4" in words
@@ -127,6 +128,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     (tmp_path / "jax.py").write_text("")
     _, words = run(tmp_path, "import jax\n", code=2)
     assert "imports jax, whose memory is not seen" in words
+    assert "train.py:3" in words
 
 
 def test_a_script_that_fails_after_a_step(tmp_path: Path) -> None:
