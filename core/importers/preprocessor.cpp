@@ -18,7 +18,8 @@ constexpr std::string_view kProcessorHarmless =
     "rescale_factor do_resize resample do_convert_rgb do_pad pad_size return_tensors data_format input_data_format "
     "device disable_grouping image_seq_len image_seq_length video_processor_type do_sample_frames video_metadata "
     "default_to_square return_metadata _valid_processor_keys chat_template tokenizer_class num_additional_image_tokens "
-    "vision_feature_select_strategy image_token video_token";
+    "vision_feature_select_strategy image_token video_token do_reduce_labels do_convert_annotations format "
+    "background_color return_row_col_info use_image_id";
 
 /// The sides that "size" and its like say, where all are the same: {"height", "width"}, {"shortest_edge"}, a number.
 std::int64_t processor_side(const json& size) {
@@ -67,6 +68,8 @@ class ProcessorReader {
       const char* const theirs = key == "merge_size" ? "spatial_merge_size" : key.c_str();
       for (const json& part : {vision, config_})
         if (member(part, theirs) == value) return ignore(key);
+      const json own = member(vision, theirs);
+      if (own.is_number_integer() && value.is_number_integer()) return note_other_model(key, theirs, own, value);
     }
     if (is_word_of(key, "size crop_size max_image_size do_center_crop") &&
         (value == true || processor_side(value) == traits_.image_size ||
@@ -77,6 +80,17 @@ class ProcessorReader {
                                   value,
                                   "how large images are or into how many pieces they are cut, which is not read; here "
                                   "as the model is published",
+                                  Effect::either,
+                                  {}});
+  }
+
+  /// A processor cuts patches as large as the model's.
+  void note_other_model(const std::string& key, const std::string& theirs, const json& own, const json& value) {
+    ledger_.unmodelled.push_back({file_.name,
+                                  key,
+                                  value,
+                                  "a processor of another model: config.json has " + theirs + " " + own.dump() +
+                                      ", by which images are counted here",
                                   Effect::either,
                                   {}});
   }

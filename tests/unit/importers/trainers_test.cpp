@@ -596,6 +596,8 @@ TEST_CASE("A processor's own file says how large images are, where the model tak
                                    "size": {"shortest_edge": 3136, "longest_edge": 200704}})");
   CHECK(at(edges, "/data/max_pixels") == 200704);
   CHECK(left_out(edges, "surprise")->effect == Effect::either);
+  const Ledger other = axolotl(R"({"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16})");
+  CHECK(left_out(other, "patch_size")->text.starts_with("a processor of another model: config.json has patch_size 14"));
   const Ledger text = with("Qwen/Qwen3-0.6B", pixels);  // sees nothing
   CHECK(at(text, "/data/max_pixels") == "absent");
   CHECK(text.unmodelled.empty());
