@@ -47,11 +47,15 @@ std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, co
   const std::string_view type = record.type;
   if (type != "Linear" && type != "Conv1D") return nullptr;
   const std::string path = module_path(context_.log, builder.module);
+  if (record.name == std::string_view("wo") &&
+      std::string_view(context_.log.modules[record.parent].type).starts_with("T5Dense"))
+    return nullptr;  // T5PreTrainedModel._keep_in_fp32_modules
   if (config_.skip_modules) {
     for (const std::string& name : *config_.skip_modules)
       if (skips(path, name)) return nullptr;
   } else {  // get_keys_to_not_convert: the layer alone, not what stands beside it in a head (lm_head.dense)
     const bool is_at_top = context_.log.is_root(record.parent);
+    if (path == "text_projection") return nullptr;  // of CLIPModel, whose last parameter that is
     for (const std::string_view name : kOutputEmbeddings)
       if (path.ends_with(name) && is_output_embeddings(name, is_at_top)) return nullptr;
   }

@@ -60,7 +60,7 @@ ModelTraits t5_traits(const FamilyConfig& config) {
   t.takes_targets = true;
   t.ties_embeddings = c.tie_word_embeddings;
   if (c.names->variant == T5Variant::t5) {
-    t.allow({Feature::fsdp});
+    t.allow({Feature::fsdp, Feature::quantization});
     t.no_split_modules = {c.names->block};
   }
   // peft 0.21, utils/constants.py
