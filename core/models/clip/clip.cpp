@@ -312,8 +312,9 @@ class ClipModel : public Model {
   ClipModel(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.vision.num_channels), dtype_(options.dtype) {
     loss_type = LossType::contrastive;
-    const Builder builder{&context,       &parameters,   &buffers,        context.add_root("CLIPModel", Modality::none),
-                          Modality::none, options.dtype, options.wrapping};
+    const Builder builder{
+        &context,       &parameters,   &buffers,         context.add_root("CLIPModel", Modality::none),
+        Modality::none, options.dtype, options.wrapping, options.quantizer};
     text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
     vision_model_ =
         ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);

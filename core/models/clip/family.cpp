@@ -26,6 +26,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.scalar_parameter = "logit_scale";
   t.refuse(Feature::fsdp, "inconsistent",
            "FSDP refuses a scalar parameter, as CLIPModel's logit_scale is; expected another strategy");
+  t.allow({Feature::quantization});
   return t;
 }
 
