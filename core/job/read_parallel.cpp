@@ -467,8 +467,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (adapts_parameters && fsdp) refuse_adapted_parameters(reader, "strategy");
   if (config.strategy != Strategy::none && has_rare_keys(job.training)) check_rare_keys(reader, job.training, config);
   if (job.training.optimizer.is_bitsandbytes()) check_bitsandbytes(reader, config);
+  const json* const ds_config = deepspeed ? reader.find("ds_config") : nullptr;
+  const bool is_replaced = ds_config && ds_config->is_object() && ds_config->contains("optimizer");
   if (const OptimizerConfig& optimizer = job.training.optimizer;
-      config.strategy != Strategy::none && !runs_on_several(optimizer, config.strategy))
+      config.strategy != Strategy::none && !is_replaced && !runs_on_several(optimizer, config.strategy))
     reader.fail("strategy", "not-modelled",
                 "found training.optimizer " + quote(name_of(optimizer.name, kOptimizers)) +
                     " or arguments of it, which is not supported with this strategy yet; expected adamw, adam or sgd");
