@@ -40,6 +40,7 @@ def of_torch(torch: Any) -> None:
 
         watch.holders = Holders()
     _leave_large_weights(torch)
+    _draw_twice(torch, values)
     if os.environ.get("OOMETER_RUN_SANDBOX"):
         torch.save = lambda _, file, *given, **keywords: _not_written(file)
 
@@ -61,7 +62,8 @@ def of_jax(_: Any) -> None:
 
 
 def _leave_large_weights(torch: Any) -> None:
-    """Weights on the host are address space until somebody writes them; on the device nobody does."""
+    """Weights on the host are address space until somebody writes them; on the device nobody does. But there `trunc_normal_`
+    has temporaries as large as the weight."""
     init = torch.nn.init
     for name in (
         "normal_",
@@ -79,9 +81,27 @@ def _leave_large_weights(torch: Any) -> None:
 
         @functools.wraps(fill)
         def filled(tensor: Any, *args: Any, fill: Any = fill, **kwargs: Any) -> Any:
-            return tensor if tensor.numel() > LARGE and not tensor.is_meta else fill(tensor, *args, **kwargs)
+            large = tensor.numel() > LARGE and not tensor.is_meta
+            is_left = large and not (tensor.is_cuda and fill.__name__ == "trunc_normal_")
+            return tensor if is_left else fill(tensor, *args, **kwargs)
 
         setattr(init, name, filled)
+
+
+def _draw_twice(torch: Any, values: Any) -> None:
+    """Newer versions of `trunc_normal_` draw again what is out of bounds until nothing is: here once."""
+    init = torch.nn.init
+    draw = init._no_grad_trunc_normal_
+
+    @functools.wraps(draw)
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        values.redraws = 1
+        try:
+            return draw(*args, **kwargs)
+        finally:
+            values.redraws = None
+
+    init._no_grad_trunc_normal_ = drawn
 
 
 def of_ddp(distributed: Any) -> None:

@@ -65,6 +65,7 @@ class Values(TorchFunctionMode):
         self.places: dict[str, str] = {}  # file and line of the first of each
         self.known: dict[int, Any] = {}  # a storage's address -> a weak reference to it
         self.selected: int | None = None
+        self.redraws: int | None = None  # how often `trunc_normal_` still finds something out of bounds
         self.on_gradient: Callable[[], None] = lambda: None
         self.library = torch.library.Library("aten", "IMPL")
         self.library.impl("_local_scalar_dense", self.scalar, "CUDA")
@@ -89,6 +90,8 @@ class Values(TorchFunctionMode):
             self.known[key] = weakref.ref(storage, lambda _: self.known.pop(key, None))
 
     def forget(self, tensor: torch.Tensor) -> None:
+        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = torch._C._functorch.get_unwrapped(tensor)
         self.known.pop(tensor.untyped_storage()._cdata, None)
 
     def on_host(self, value: Any) -> Any:
@@ -182,6 +185,9 @@ class Values(TorchFunctionMode):
     def scalar(self, tensor: torch.Tensor) -> Any:
         if self.knows(tensor):
             return host_copy(tensor).item()
+        if self.redraws is not None and tensor.dtype is torch.bool:
+            self.redraws -= 1
+            return self.redraws >= 0
         self.answer(f"a scalar of {str(tensor.dtype).removeprefix('torch.')}")
         return self.rules.scalar(tensor.dtype)
 
@@ -233,6 +239,8 @@ def records(tensor: torch.Tensor) -> bool:
 
 def interesting(tensor: torch.Tensor) -> bool:
     """Whether its values are worth computing: whole numbers, truth values, and a few others."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # in `torch.vmap`: it has no storage
+        return False
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return bool(tensor.numel() <= LARGEST_FLOATS)
     return bool(tensor.nbytes <= LARGEST)

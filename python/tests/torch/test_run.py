@@ -147,6 +147,21 @@ def test_a_branch_on_what_is_not_known(tmp_path: Path) -> None:
     assert any("branches on a value that is not known" in note and "train.py:11" in note for note in answer["notes"])
 
 
+def test_what_is_drawn_until_it_is_within_bounds(tmp_path: Path) -> None:
+    script = LOOP.replace("optimizer = ", "torch.nn.init.trunc_normal_(model[1].weight)\noptimizer = ", 1)
+    answer, _ = run(tmp_path, script, "--steps", "1")
+    assert answer["synthesised"] == {}
+
+
+def test_masks_that_vmap_makes(tmp_path: Path) -> None:
+    script = """
+from torch.nn.attention.flex_attention import create_block_mask
+create_block_mask(lambda b, h, q, k: q >= k, None, None, 256, 256, device="cuda")
+"""
+    answer, _ = run(tmp_path, script + LOOP, "--steps", "1")
+    assert len(answer["steps"]) == 1
+
+
 def test_forks_and_checkpoints(tmp_path: Path) -> None:
     script = """
 class Rows(torch.utils.data.Dataset):
