@@ -44,7 +44,7 @@ ModelTraits bert_traits(const FamilyConfig& config) {
   // Where zero.Init cuts the bias that a head shares with its decoder was not found but in these.
   const bool has_compared_head = c.names->is_electra || (c.names->has_roberta_heads && !c.names->head_first);
   if (c.head != EncoderHead::masked_lm || has_compared_head) t.allow({Feature::zero3});
-  if (c.head == EncoderHead::masked_lm) t.allow({Feature::fsdp});
+  if (c.head == EncoderHead::masked_lm || c.head == EncoderHead::question_answering) t.allow({Feature::fsdp});
   if (!c.names->is_electra && (c.head == EncoderHead::masked_lm || c.head == EncoderHead::sequence_classification))
     t.allow({Feature::quantization});
   return t;
