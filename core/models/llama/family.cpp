@@ -36,8 +36,8 @@ constexpr std::int64_t kUsualLength = 2048;
 void check_classifier(ModelTraits& t) {
   t.ties_embeddings = false;
   t.oldest_transformers = {5, 23, 0};
-  for (const Feature feature : {Feature::inference, Feature::packing, Feature::liger, Feature::quantization,
-                                Feature::chunked_cross_entropy})
+  for (const Feature feature :
+       {Feature::inference, Feature::packing, Feature::liger, Feature::quantization, Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
 }
 
