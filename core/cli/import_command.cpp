@@ -158,7 +158,9 @@ std::string import_table(const importers::Ledger& ledger) {
   out += "\nTaken\n";
   for (const importers::Taken& taken : ledger.taken)
     out += line_of(taken.key, taken.pointer + " = " + short_text(taken.value),
-                   taken.is_default ? "default" + (taken.source.empty() ? "" : ": " + taken.source) : taken.file);
+                   taken.is_default       ? "default" + (taken.source.empty() ? "" : ": " + taken.source)
+                   : taken.source.empty() ? taken.file
+                                          : taken.file + " (" + taken.source + ")");
   if (!ledger.unmodelled.empty()) out += "\nNot modelled\n";
   for (const importers::LeftOut& left : ledger.unmodelled) {
     const char* const effect = left.effect == Effect::less     ? "may need less: "

@@ -33,6 +33,7 @@ class Context {
   Ledger ledger;
   Launch launch;
   bool shards_by_fsdp_config = false;  ///< the trainer enables FSDP where its fsdp_config stands alone
+  bool is_own_command = true;          ///< the trainer's own command starts it, as where nobody says how
 
   /// The file that a key names, which is asked for where it was not given; a tree in its place is that file.
   nlohmann::json named_file(Keys& keys, const char* key);

@@ -47,7 +47,8 @@ std::string trainer_of_keys(const json& tree) {
   if (is_llamafactory(tree)) return "llamafactory";
   if (is_swift(tree)) return "swift";
   if (is_trl(tree)) return "trl";
-  if (has_any(tree, {"per_device_train_batch_size", "num_train_epochs", "gradient_checkpointing"}))
+  if (has_any(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size", "num_train_epochs",
+                     "gradient_checkpointing"}))
     return "transformers";
   return "";
 }
@@ -382,10 +383,21 @@ Ledger import_files(const Question& question) {
                : script           ? script->program
                : trainer == "trl" ? trl_program(file->content)
                                   : "");
-  if (script) ledger.missing.insert(ledger.missing.end(), script->missing.begin(), script->missing.end());
+  if (script) {
+    for (Missing& missing : script->missing) {
+      if (keys.is_harmless(missing.key))
+        ledger.ignored.emplace_back(script_file, missing.key);
+      else
+        ledger.missing.push_back(std::move(missing));
+    }
+    ledger.unmodelled.insert(ledger.unmodelled.end(), script->unmodelled.begin(), script->unmodelled.end());
+  }
   if (script && !script->refused.empty()) ledger.refuse(script_file, "", script->refused);
+  if (trainer == "axolotl" && keys.has("model_name_or_path"))
+    keys.leave_out("model_name_or_path", Effect::unknown, "a second model: Axolotl trains the one of base_model");
   if (!is_word_of(trainer, "automodel verl torchtitan"))
     take_parallel(context, keys);  // its sections say it in words of its own
+  take_allocator(context, trainer);
   keys.finish();
   for (const SourceFile& given : question.files)
     if (is_preprocessor(given.content)) take_preprocessor(context, given);

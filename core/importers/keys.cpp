@@ -97,7 +97,42 @@ const std::string& Keys::file_of(std::string_view name) const {
   return at == origins_.end() ? file_ : at->second;
 }
 
-void Keys::know(const Table& table) { tables_.insert(tables_.begin(), &table); }
+void Keys::know(const Table& table) {
+  tables_.insert(tables_.begin(), &table);
+  for (const Renamed& one : table.renamed) {
+    if (!has(one.older)) continue;
+    if (object_.contains(one.newer)) continue;  // both: the older one is no key any more
+    object_[one.newer] = object_[one.older];
+    object_.erase(one.older);
+    if (const auto at = origins_.find(one.older); at != origins_.end()) origins_[one.newer] = at->second;
+    older_[one.newer] = &one;
+  }
+}
+
+std::string Keys::written(const std::string& name) const {
+  const auto at = older_.find(name);
+  return at == older_.end() ? name : at->second->older;
+}
+
+std::string Keys::since(const std::string& name) const {
+  const auto at = older_.find(name);
+  return at == older_.end() ? "" : std::string(at->second->newer) + " since " + at->second->since;
+}
+
+bool Keys::asks_for(const char* name) {
+  if (!has(name) || !object_[name].is_string()) return false;
+  const std::string words = object_[name].get<std::string>();
+  const std::size_t begin = words.find_first_of("{$<");
+  if (begin == std::string::npos || begin + 2 > words.size()) return false;
+  const bool is_template = words.compare(begin, 2, "{{") == 0 || words.compare(begin, 2, "${") == 0 ||
+                           (words[begin] == '$' && is_name_letter(words[begin + 1])) ||
+                           (words.front() == '<' && words.back() == '>');
+  if (!is_template) return false;
+  ledger_.missing.push_back({"value", written(name), file_of(name), written(name),
+                             "found " + quote(words) + ", which has to be filled in: write its value in its place"});
+  object_[name] = json();
+  return true;
+}
 
 Keys::Row Keys::find(std::string_view name) const {
   for (const Table* table : tables_)
@@ -120,13 +155,17 @@ bool Keys::has(const char* name) const {
 
 json Keys::value(const char* name) {
   mark(name);
-  if (has(name)) return object_[name];
+  return has(name) ? object_[name] : fallback_of(name);
+}
+
+json Keys::fallback_of(std::string_view name) const {
   const Row row = find(name);
   return row.key && *row.key->fallback != '\0' ? *parse_json(row.key->fallback) : json();
 }
 
 bool Keys::truth(const char* name) {
-  const json given = value(name);
+  json given = value(name);
+  if (asks_for(name)) given = fallback_of(name);
   const std::optional<bool> said = truth_of(given);
   if (!said && !given.is_null()) refuse(name, "found " + describe(given) + "; expected true or false");
   return said.value_or(false);
@@ -142,9 +181,8 @@ std::int64_t Keys::integer(const char* name) {
   json given = value(name);
   if (given.is_string()) given = scalar_of(given.get<std::string>());
   if (given.is_number_integer()) return given.get<std::int64_t>();
-  if (!given.is_null()) refuse(name, "found " + describe(given) + "; expected a whole number");
-  const Row row = find(name);
-  const json fallback = row.key && *row.key->fallback != '\0' ? *parse_json(row.key->fallback) : json();
+  if (!given.is_null() && !asks_for(name)) refuse(name, "found " + describe(given) + "; expected a whole number");
+  const json fallback = fallback_of(name);
   return fallback.is_number_integer() ? fallback.get<std::int64_t>() : 0;
 }
 
@@ -170,11 +208,12 @@ void Keys::take(const char* name, const std::string& pointer, json put) {
   mark(name);
   const bool given = has(name);
   ledger_.put(pointer, put);
-  ledger_.taken.push_back(
-      {given ? file_of(name) : "", name, pointer, std::move(put), !given, given ? std::string() : source_of(name)});
+  ledger_.taken.push_back({given ? file_of(name) : "", written(name), pointer, std::move(put), !given,
+                           given ? since(name) : source_of(name)});
 }
 
 void Keys::take(const char* name) {
+  asks_for(name);
   json taken = value(name);
   if (taken.is_null()) return;
   if (taken.is_string())
@@ -191,26 +230,27 @@ void Keys::take_given(const char* name, const std::string& pointer) {
 
 void Keys::note(const char* name, const std::string& pointer) {
   mark(name);
-  if (has(name)) ledger_.taken.push_back({file_of(name), name, pointer, object_[name], false, ""});
+  if (has(name)) ledger_.taken.push_back({file_of(name), written(name), pointer, object_[name], false, since(name)});
 }
 
 void Keys::leave_out(const char* name, Effect effect, const std::string& text, std::optional<std::int64_t> bytes) {
   mark(name);
   ledger_.unmodelled.push_back(
-      {has(name) ? file_of(name) : "", name, object_.value(name, json()), text, effect, bytes});
+      {has(name) ? file_of(name) : "", written(name), object_.value(name, json()), text, effect, bytes});
 }
 
 void Keys::ignore(const char* name) {
   mark(name);
-  if (object_.contains(name)) ledger_.ignored.emplace_back(file_of(name), name);
+  if (object_.contains(name)) ledger_.ignored.emplace_back(file_of(name), written(name));
 }
 
 void Keys::refuse(const char* name, const std::string& message) {
   mark(name);
-  ledger_.refuse(file_of(name), name, message);
+  ledger_.refuse(file_of(name), written(name), message);
 }
 
-bool Keys::is_listed(std::string_view name) const {
+bool Keys::is_listed(std::string_view newer) const {
+  const std::string name = written(std::string(newer));
   const auto is_it = [&](const auto& one) { return one.key == name; };
   const auto is_name = [&](const auto& one) { return one.second == name; };
   return std::any_of(ledger_.taken.begin(), ledger_.taken.end(), is_it) ||
@@ -218,6 +258,17 @@ bool Keys::is_listed(std::string_view name) const {
          std::any_of(ledger_.missing.begin(), ledger_.missing.end(), is_it) ||
          std::any_of(ledger_.ignored.begin(), ledger_.ignored.end(), is_name) ||
          (ledger_.refused && ledger_.refused->key == name);
+}
+
+bool Keys::is_harmless(std::string_view name) const {
+  if (find(name).key != nullptr) return false;
+  const auto leaves_it = [&](const Gap& gap) { return gap.name == name; };
+  bool is_known = false;
+  for (const Table* table : tables_) {
+    if (std::any_of(table->gaps.begin(), table->gaps.end(), leaves_it)) return false;
+    is_known |= is_word_of(name, table->harmless) || (table->is_harmless && table->is_harmless(name));
+  }
+  return is_known;
 }
 
 void Keys::finish() {

@@ -29,6 +29,12 @@ struct Gap {
   const char* text;  ///< what it could change
 };
 
+/// A key's name in earlier versions of a trainer.
+struct Renamed {
+  const char *older, *newer;
+  const char* since;  ///< the version that has the newer name
+};
+
 /// All keys of a trainer.
 struct Table {
   const char* project;  ///< with its version: "llamafactory 0.9.5"
@@ -36,6 +42,7 @@ struct Table {
   std::span<const Gap> gaps;
   std::string_view harmless;                            ///< keys that change no memory, with blanks between
   bool (*is_harmless)(std::string_view key) = nullptr;  ///< and those that another table has
+  std::span<const Renamed> renamed = {};
 };
 
 /// The keys of one file, each of which is accounted for. Where something is wrong the first refusal is kept, and
@@ -47,7 +54,8 @@ class Keys {
   /// What another file says too (a command line beside a YAML) goes over what was said.
   void over(const std::string& file, const nlohmann::json& object);
 
-  /// What is known of a trainer; a later table goes before an earlier one.
+  /// What is known of a trainer; a later table goes before an earlier one. A key that the file calls by its name in
+  /// earlier versions is read as the newer one, and listed as it is written.
   void know(const Table& table);
 
   Ledger& ledger() { return ledger_; }
@@ -82,6 +90,9 @@ class Keys {
   /// Marks a key as read: it is listed as without effect, unless another list has it.
   void mark(const char* name) { read_.emplace_back(name); }
 
+  /// Whether a key is known to change no memory.
+  bool is_harmless(std::string_view name) const;
+
   /// Call last: gaps, what changes no memory, and keys that no table knows, each with the nearest that one does.
   void finish();
 
@@ -91,14 +102,23 @@ class Keys {
     const Table* table;
   };
   Row find(std::string_view name) const;
+  nlohmann::json fallback_of(std::string_view name) const;
   std::string source_of(std::string_view name) const;
   bool is_read(std::string_view name) const;
+  /// The name that the file has for a key.
+  std::string written(const std::string& name) const;
+  /// What it is called now, where the file has its older name; else "".
+  std::string since(const std::string& name) const;
+  /// A template's place or a variable ("{{ size }}", "${SIZE}") in the place of a value: it is asked for, and nobody
+  /// has said the key.
+  bool asks_for(const char* name);
   bool is_listed(std::string_view name) const;
 
   Ledger& ledger_;
   std::string file_;
   nlohmann::json object_;
-  std::map<std::string, std::string, std::less<>> origins_;  ///< of keys that another file than the first one says
+  std::map<std::string, std::string, std::less<>> origins_;   ///< of keys that another file than the first one says
+  std::map<std::string, const Renamed*, std::less<>> older_;  ///< by the newer name
   std::vector<const Table*> tables_;
   std::vector<std::string> read_;
 };

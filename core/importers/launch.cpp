@@ -218,6 +218,37 @@ std::string command_of(std::string program) {
 
 }  // namespace
 
+void take_allocator(Context& context, const std::string& trainer) {
+  constexpr const char* kAt = "/runtime/expandable_segments";
+  const Launch& launch = context.launch;
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    const auto said = launch.environment.find(name);
+    if (said == launch.environment.end()) continue;
+    for (const std::string& option : split_words(said->second, ", ")) {
+      const bool expands = lower_case(option) == "expandable_segments:true";
+      if (expands) {
+        context.ledger.put(kAt, true);
+        context.ledger.taken.push_back({launch.file, name, kAt, true, false, ""});
+      } else if (lower_case(option) != "expandable_segments:false") {
+        context.ledger.unmodelled.push_back(
+            {launch.file, name, option, "how the allocator rounds and gives back", Effect::either, {}});
+      }
+    }
+    return;
+  }
+  // Where nobody says it: Unsloth's import, and these two's own commands.
+  const char* source = "";
+  if (trainer == "unsloth")
+    source = "unsloth_zoo 2026.10, __init__.py";
+  else if (trainer == "axolotl" && context.is_own_command)
+    source = "axolotl 0.19.0, utils/__init__.py: set_pytorch_cuda_alloc_conf";
+  else if (trainer == "llamafactory" && context.is_own_command && launch.is_of_several())
+    source = "llamafactory 0.9.5, launcher.py: launch";
+  if (*source == '\0') return;
+  context.ledger.put(kAt, true);
+  context.ledger.taken.push_back({"", "PYTORCH_CUDA_ALLOC_CONF", kAt, true, true, source});
+}
+
 Started read_launch(Context& context, const ShellCommand& command, const std::string& file) {
   const Words& words = command.words;
   Started started;
@@ -285,6 +316,7 @@ Started read_launch(Context& context, const ShellCommand& command, const std::st
     }
   } else if (program.ends_with(".py") || is_module) {
     const std::string path = words[at];
+    context.is_own_command = false;
     const bool is_single = is_word_of(trainer_of(path, json::object()), "verl torchtitan");
     read_arguments(words, at + 1, started, is_single);
     started.trainer = trainer_of(path, started.arguments);

@@ -20,4 +20,7 @@ struct Started {
 /// and accelerate's options.
 Started read_launch(Context& context, const ShellCommand& command, const std::string& file);
 
+/// What the environment tells the caching allocator, and what the trainers' own commands do where it says nothing.
+void take_allocator(Context& context, const std::string& trainer);
+
 }  // namespace oometer::importers

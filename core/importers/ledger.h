@@ -25,7 +25,7 @@ struct Taken {
   std::string pointer;  ///< ours: where it stands in the job
   nlohmann::json value;
   bool is_default = false;  ///< the file does not say it: the trainer's own default
-  std::string source;       ///< of a default: project and version, file, class
+  std::string source;       ///< of a default: project and version, file, class; of an older name: the newer one
 };
 
 /// A key that the job leaves out, and what it could change.

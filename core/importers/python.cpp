@@ -358,7 +358,13 @@ std::optional<PythonTraining> training_of(const std::string& script, const std::
     const char* const program = program_of(name);
     if (program == nullptr && name != "TrainingArguments" && name != "Seq2SeqTrainingArguments") continue;
     if (!training.trainer.empty()) {
-      training.refused = "line " + std::to_string(call.line) + " starts another training, which is a job of its own";
+      training.unmodelled.push_back(
+          {file,
+           name,
+           json(),
+           "line " + std::to_string(call.line) + " starts another training, which is a job of its own",
+           Effect::unknown,
+           {}});
       continue;
     }
     training.trainer = program != nullptr ? "trl" : "transformers";
@@ -376,15 +382,13 @@ std::optional<PythonTraining> training_of(const std::string& script, const std::
     read_unsloth_calls(training, calls, file);
     return training;
   }
-  bool is_peft = false;
   for (const PythonCall& call : calls) {
     const std::string name = last_name(call.name);
     const std::string line = "line " + std::to_string(call.line) + ": ";
     const bool is_model = call.name.find("Model") != std::string::npos || call.name.ends_with("LM.from_pretrained") ||
                           call.name.ends_with("Generation.from_pretrained");
-    if (name == "get_peft_model" || name == "prepare_model_for_kbit_training") {
-      training.refused =
-          line + name + " in a script is not supported yet: give the LoraConfig to the trainer, as peft_config";
+    if (name == "prepare_model_for_kbit_training") {
+      keys["prepare_model_for_kbit_training"] = true;
     } else if (name == "from_pretrained" && is_model) {
       if (keys.contains("model_name_or_path")) {
         if (training.program != "dpo" && training.program != "kto")
@@ -400,9 +404,8 @@ std::optional<PythonTraining> training_of(const std::string& script, const std::
         if (call.named.contains(key)) keys["dtype"] = call.named[key];
       if (call.named.contains("attn_implementation")) keys["attn_implementation"] = call.named["attn_implementation"];
     } else if (name.ends_with("Trainer") && call.named.contains("model") && call.named["model"].is_string()) {
-      keys["model_name_or_path"] = call.named["model"];
+      if (!keys.contains("model_name_or_path")) keys["model_name_or_path"] = call.named["model"];
     } else if (name == "LoraConfig") {
-      is_peft = true;
       ask(call, call.unknown);
       const json given = call.named;
       keys["use_peft"] = true;  // with peft's defaults (tuners/lora/config.py), which are not TRL's
@@ -415,11 +418,17 @@ std::optional<PythonTraining> training_of(const std::string& script, const std::
             std::pair{"task_type", "lora_task_type"}})
         if (given.contains(theirs)) keys[ours] = given[theirs];
     } else if (name == "BitsAndBytesConfig") {
-      training.refused = line + "bitsandbytes in a script is not supported yet";
+      ask(call, call.unknown);
+      for (const auto& [theirs, ours] :
+           {std::pair{"load_in_4bit", "load_in_4bit"}, std::pair{"load_in_8bit", "load_in_8bit"},
+            std::pair{"bnb_4bit_quant_storage", "bnb_4bit_quant_storage"}})
+        if (call.named.contains(theirs)) keys[ours] = call.named[theirs];
+      // Its own defaults (utils/quantization_config.py: BitsAndBytesConfig), which are not TRL's.
+      keys["bnb_4bit_quant_type"] = call.named.value("bnb_4bit_quant_type", json("fp4"));
+      keys["use_bnb_nested_quant"] = call.named.value("bnb_4bit_use_double_quant", json(false));
+      keys["bnb_4bit_compute_dtype"] = call.named.value("bnb_4bit_compute_dtype", json("float32"));
     }
   }
-  if (is_peft && training.trainer != "trl")
-    training.refused = "adapters in a script of transformers' Trainer are not supported yet; expected a trainer of TRL";
   return training;
 }
 

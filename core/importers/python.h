@@ -34,6 +34,7 @@ struct PythonTraining {
   nlohmann::json keys = nlohmann::json::object();
   std::string refused;  ///< why it cannot be read, else ""
   std::vector<Missing> missing;
+  std::vector<LeftOut> unmodelled;
 };
 
 /// None where it starts no training that is known.

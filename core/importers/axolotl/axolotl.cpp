@@ -103,7 +103,7 @@ constexpr Gap kAxolotlGaps[] = {
     {"use_dsv4_kernels", "", Effect::either, "kernels of Axolotl's own"},
     {"use_glm_dsa_kernels", "", Effect::either, "kernels of Axolotl's own"},
     {"fused_attn_kernel", "", Effect::less, "norm and rotary embedding in one kernel"},
-    {"experts_implementation", "", Effect::either, "how experts are computed"},
+    {"experts_implementation", "\"grouped_mm\"", Effect::either, "how experts are computed"},
     {"torch_compile", "false", Effect::either, "fused kernels keep fewer activations for backward"},
     {"fp8", "", Effect::either, "products in fp8"},
     {"fp8_enable_fsdp_float8_all_gather", "", Effect::less, "FSDP gathers weights in fp8"},
@@ -116,7 +116,7 @@ constexpr Gap kAxolotlGaps[] = {
     {"sequence_parallel_degree", "1", Effect::less, "each GPU has a part of the sequence"},
     {"tensor_parallel_size", "1", Effect::less, "each GPU has a part of each weight"},
     {"expert_parallel_size", "1", Effect::less, "each GPU has some of the experts"},
-    {"dp_replicate_size", "1", Effect::either, "copies of the shards"},
+    {"dp_replicate_size", "1", Effect::more, "copies of the shards, between which gradients are summed, too"},
     {"liger_rms_norm_gated", "", Effect::less, "gated norms in one kernel"},
     {"liger_layer_norm", "", Effect::less, "layer norms in one kernel"},
     {"liger_use_token_scaling", "", Effect::either, "weights of tokens in the loss"},
@@ -199,6 +199,14 @@ constexpr Gap kAxolotlGaps[] = {
     {"dsv4_fp8_lora_kernel", "", Effect::either, "kernels of Axolotl's own"},
     {"dsv4_fp8_nonexpert_mode", "", Effect::either, "how weights beside the experts are stored"},
     {"dsv4_shared_mlp_lora_kernel", "", Effect::either, "kernels of Axolotl's own"},
+    {"unsloth_cross_entropy_loss", "", Effect::less, "a kernel of Unsloth, which Axolotl no longer has"},
+    {"unsloth_lora_mlp", "", Effect::less,
+     "a kernel of Unsloth, which Axolotl no longer has: lora_mlp_kernel is its own"},
+    {"unsloth_lora_qkv", "", Effect::less,
+     "a kernel of Unsloth, which Axolotl no longer has: lora_qkv_kernel is its own"},
+    {"unsloth_lora_o", "", Effect::less, "a kernel of Unsloth, which Axolotl no longer has: lora_o_kernel is its own"},
+    {"unsloth_rms_norm", "", Effect::less, "a kernel of Unsloth, which Axolotl no longer has"},
+    {"unsloth_rope", "", Effect::less, "a kernel of Unsloth, which Axolotl no longer has"},
     {"nemo_gym_enabled", "", Effect::either, "another objective"},
     {"peft_ensure_weight_tying", "", Effect::less, "the head and the embeddings share what trains of them"},
 };
@@ -280,7 +288,10 @@ constexpr std::string_view kPluginNormsTowers = "gemma4_unified qwen3_5 qwen3_5_
 constexpr std::string_view kLigerNormsMoreByClass =
     "deepseek_v4 gemma4 gemma4_text hunyuan_v1_dense hunyuan_v1_moe olmo2 olmo3";
 
-constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless};
+constexpr Renamed kAxolotlRenamed[] = {{"evaluation_strategy", "eval_strategy", "0.8.0"},
+                                       {"wandb_run_id", "wandb_name", "0.4.0"}};
+
+constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless, nullptr, kAxolotlRenamed};
 
 /// resolve_dtype (utils/config/__init__.py): the type that weights are loaded in.
 std::string weights_of(Keys& keys, bool bf16) {
@@ -507,12 +518,12 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
   for (const char* key : {"load_in_4bit", "load_in_8bit"}) keys.mark(key);
 }
 
-/// Its FSDP 2 of weights that are not quantized, with nothing that cuts them or the sequence otherwise.
+/// Its FSDP 2, with nothing that cuts weights or the sequence otherwise.
 bool is_plain_fsdp2(Keys& keys) {
   for (const char* key : {"deepspeed", "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree",
                           "expert_parallel_size", "dp_replicate_size"})
     if (keys.has(key)) return false;
-  return keys.has("fsdp_config") && is_fsdp2(keys) && !keys.truth("load_in_4bit");
+  return keys.has("fsdp_config") && is_fsdp2(keys);
 }
 
 void take_axolotl_losses(Context& context, Keys& keys) {
@@ -671,19 +682,25 @@ void take_older_collection(Keys& keys) {
   keys.ignore(kOlder);
 }
 
-/// _get_parallel_config_kwargs (utils/distributed.py). With no other dimension of the mesh it is the number of GPUs.
+/// _get_parallel_config_kwargs (utils/distributed.py). With no other dimension of the mesh it is the number of GPUs;
+/// else those that share a weight: FSDP shards over this dimension and that of context parallelism (accelerate,
+/// parallelism_config.py: fsdp_dim_names).
 void take_shards(Context& context, Keys& keys) {
   constexpr const char* kKey = "dp_shard_size";
   const json shards = keys.value(kKey);
   if (!shards.is_number_integer() || shards <= 1 || shards > 65536) return keys.ignore(kKey);
-  bool is_alone = is_sharded(keys) && !keys.has("deepspeed");
+  bool is_alone = true;
   for (const char* other : {"dp_replicate_size", "tensor_parallel_size", "context_parallel_size",
                             "sequence_parallel_degree", "expert_parallel_size"})
     is_alone &= !keys.has(other);
-  if (!is_alone || (context.launch.gpus > 0 && context.launch.gpus != shards))
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(keys.has("context_parallel_size") ? keys.integer("context_parallel_size") : 1, 1, 1024);
+  if (parts > 1) keys.leave_out("context_parallel_size", Effect::less, "each GPU has a part of the sequence");
+  const std::int64_t share = shards.get<std::int64_t>() * parts, gpus = context.launch.gpus;
+  if (!is_sharded(keys) || keys.has("deepspeed") || (gpus > 0 && (is_alone ? gpus != share : gpus % share != 0)))
     return keys.leave_out(kKey, Effect::either, "GPUs that share the weights: as many as are said with --gpus");
-  if (context.launch.gpus == 0) {
-    context.launch.gpus = shards.get<std::int64_t>();
+  if (gpus != share) {
+    context.launch.gpus = share;
     context.launch.key = kKey;
   }
   keys.note(kKey, "/parallel/accelerate_config");

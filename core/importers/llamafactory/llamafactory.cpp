@@ -135,7 +135,17 @@ constexpr std::string_view kFactoryHarmless =
     "bias_activation_fusion apply_rope_fusion use_distributed_optimizer overlap_param_gather overlap_grad_reduce "
     "moe_grouped_gemm moe_token_dispatcher_type";
 
-constexpr Table kFactory = {"llamafactory 0.9.5", kFactoryKeys, kFactoryGaps, kFactoryHarmless};
+constexpr Renamed kFactoryRenamed[] = {{"dpo_beta", "pref_beta", "0.8.0"},
+                                       {"dpo_loss", "pref_loss", "0.8.0"},
+                                       {"dpo_ftx", "pref_ftx", "0.8.0"},
+                                       {"sft_packing", "packing", "0.7.0"},
+                                       {"checkpoint_dir", "adapter_name_or_path", "0.4.0"},
+                                       {"num_layer_trainable", "freeze_trainable_layers", "0.8.0"},
+                                       {"name_module_trainable", "freeze_trainable_modules", "0.8.0"},
+                                       {"image_resolution", "image_max_pixels", "0.9.2"}};
+
+constexpr Table kFactory = {"llamafactory 0.9.5", kFactoryKeys, kFactoryGaps,
+                            kFactoryHarmless,     nullptr,      kFactoryRenamed};
 
 /// A model of several parts, with the names that model/model_utils/visual.py registers for them.
 struct Composite {

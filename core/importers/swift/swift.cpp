@@ -52,6 +52,8 @@ constexpr Key kSwiftKeys[] = {
     {"freeze_aligner", "true", kTuner, ""},
     {"quant_method", "", kQuantArgs, ""},
     {"quant_bits", "", kQuantArgs, ""},
+    {"quantization_bit", "", kQuantArgs, ""},  // its name until 3.0, with bnb as the method
+    {"use_flash_attn", "", kModelArgs, ""},    // until 3.0
     {"bnb_4bit_compute_dtype", "", "arguments/base_args/quant_args.py: _init_bnb", ""},  // as torch_dtype
     {"bnb_4bit_quant_type", "\"nf4\"", kQuantArgs, "/training/quantization/bnb_4bit_quant_type"},
     {"bnb_4bit_use_double_quant", "true", kQuantArgs, "/training/quantization/bnb_4bit_use_double_quant"},
@@ -92,7 +94,7 @@ constexpr Gap kSwiftGaps[] = {
     {"new_special_tokens", "", Effect::more, "rows of the embeddings and of the head for new tokens"},
     {"device_map", "", Effect::either, "where the weights are put"},
     {"max_memory", "", Effect::either, "where the weights are put"},
-    {"experts_impl", "", Effect::either, "how experts are computed"},
+    {"experts_impl", "\"grouped_mm\"", Effect::either, "how experts are computed"},
     {"vit_gradient_checkpointing", "", Effect::either, "checkpoints in the tower alone"},
     {"callbacks", "", Effect::either, "what these do"},
     {"early_stop_interval", "", Effect::either, "fewer steps"},
@@ -123,7 +125,12 @@ constexpr std::string_view kSwiftHarmless =
     "local_repo_path num_labels problem_type max_model_len bnb_4bit_quant_storage lora_ga_batch_size lora_ga_iters "
     "lora_ga_max_length lora_ga_direction lora_ga_scale lora_ga_stable_gamma attn_implementation save_on_each_node "
     "decision_drop_instructions decision_subsample_options decision_state_as_text decision_shuffle_fields "
-    "init_strategy swanlab_sender_email swanlab_receiver_email swanlab_smtp_server swanlab_smtp_port "
+    "init_strategy "
+    // until 3.0
+    "template_type train_dataset_sample val_dataset_sample train_dataset_mix_ratio custom_train_dataset_path "
+    "custom_val_dataset_path check_dataset_strategy self_cognition_sample model_cache_dir dataset_test_ratio "
+    "save_only_model preprocess_num_proc dataset_seed "
+    "swanlab_sender_email swanlab_receiver_email swanlab_smtp_server swanlab_smtp_port "
     "swanlab_email_language "
     // of a tuner, where that one is named
     "adalora_beta1 adalora_beta2 adalora_deltaT adalora_init_r adalora_orth_reg_weight adalora_target_r "
@@ -162,7 +169,17 @@ constexpr std::string_view kSwiftPreferences =
     "vllm_data_parallel_size teacher_model teacher_adapters teacher_model_type teacher_model_revision "
     "teacher_deepspeed teacher_model_server offload_teacher_model ref_adapter_name reference_free";
 
-constexpr Table kSwift = {"ms-swift 4.6.0", kSwiftKeys, kSwiftGaps, kSwiftHarmless};
+constexpr Renamed kSwiftRenamed[] = {{"batch_size", "per_device_train_batch_size", "3.0"},
+                                     {"eval_batch_size", "per_device_eval_batch_size", "3.0"},
+                                     {"dtype", "torch_dtype", "3.0"},
+                                     {"lora_dropout_p", "lora_dropout", "3.0"},
+                                     {"lora_bias_trainable", "lora_bias", "3.0"},
+                                     {"lora_target_modules", "target_modules", "3.0"},
+                                     {"lora_target_regex", "target_regex", "3.0"},
+                                     {"lora_modules_to_save", "modules_to_save", "3.0"},
+                                     {"bnb_4bit_comp_dtype", "bnb_4bit_compute_dtype", "3.0"}};
+
+constexpr Table kSwift = {"ms-swift 4.6.0", kSwiftKeys, kSwiftGaps, kSwiftHarmless, nullptr, kSwiftRenamed};
 constexpr Table kSwiftRlhf = {"ms-swift 4.6.0", {}, {}, kSwiftPreferences};
 
 /// model/model_arch.py: the parts of a model of several, by model_type.
@@ -219,8 +236,11 @@ void take_swift_lora(const Context& context, Keys& keys, const SwiftParts* parts
 }
 
 void take_swift_quantization(Context& context, Keys& keys, const std::string& weights) {
-  const std::string method = keys.text("quant_method");
-  const std::int64_t bits = keys.integer("quant_bits");
+  const bool is_older = !keys.has("quant_bits") && keys.integer("quantization_bit") > 0;
+  keys.mark("quantization_bit");
+  const char* const bits_key = is_older ? "quantization_bit" : "quant_bits";
+  const std::string method = is_older && !keys.has("quant_method") ? "bnb" : keys.text("quant_method");
+  const std::int64_t bits = keys.integer(bits_key);
   if (method.empty()) {
     for (const char* key : {"quant_bits", "bnb_4bit_compute_dtype", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant"})
       keys.ignore(key);
@@ -228,8 +248,8 @@ void take_swift_quantization(Context& context, Keys& keys, const std::string& we
   }
   if (method != "bnb")
     return keys.refuse("quant_method", "found " + quote(method) + ", which is not supported yet; expected bnb");
-  if (bits != 4) return keys.take("quant_bits", "/training/quantization/load_in_8bit", true);
-  keys.take("quant_bits", "/training/quantization/load_in_4bit", true);
+  if (bits != 4) return keys.take(bits_key, "/training/quantization/load_in_8bit", true);
+  keys.take(bits_key, "/training/quantization/load_in_4bit", true);
   keys.take("bnb_4bit_quant_type");
   keys.take("bnb_4bit_use_double_quant");
   const std::string said = dtype_of(keys.text("bnb_4bit_compute_dtype"));
@@ -309,8 +329,10 @@ void read_swift(Context& context, Keys& keys, const std::string& program) {
   keys.mark("fp16");
   if (bf16 && fp16) keys.refuse(keys.has("bf16") ? "bf16" : "fp16", "bf16 and fp16 cannot both be true");
   context.take_precision(keys, "torch_dtype", weights, "bf16", bf16 ? "bf16" : fp16 ? "fp16" : "");
-  const std::string attention = keys.text("attn_impl");
-  keys.take("attn_impl", "/training/attention",
+  const bool is_flash = !keys.has("attn_impl") && keys.has("use_flash_attn") && keys.truth("use_flash_attn");
+  keys.mark("use_flash_attn");
+  const std::string attention = is_flash ? "flash_attn" : keys.text("attn_impl");
+  keys.take(is_flash ? "use_flash_attn" : "attn_impl", "/training/attention",
             attention == "flash_attn"        ? "flash_attention_2"
             : attention == "flash_attention" ? "flash_attention_2"
                                              : attention);
@@ -366,6 +388,9 @@ void read_swift(Context& context, Keys& keys, const std::string& program) {
       ledger.taken.push_back({context.launch.file, "MAX_PIXELS", "/data/max_pixels", pixels, false, ""});
     }
   }
+  // Until 3.0 each began with "default-".
+  if (std::string name = keys.text("deepspeed"); name.starts_with("default-"))
+    keys.over(keys.file_of("deepspeed"), {{"deepspeed", name.substr(8)}});
   if (const std::string name = keys.text("deepspeed");
       is_word_of(name, "zero0 zero1 zero2 zero3 zero2_offload zero3_offload"))
     keys.over(keys.file_of("deepspeed"), {{"deepspeed", deepspeed_of_name(name)}});

@@ -49,6 +49,13 @@ constexpr Gap kTitanGaps[] = {
     {"validator.enable", "", Effect::either, "an evaluation"},
     {"debug.deterministic", "", Effect::either, "other kernels"},
     {"profiler.enable_memory_snapshot", "", Effect::either, "a profiler of memory"},
+    {"optimizer.param_groups", "", Effect::either, "optimizers of other parameters"},
+    {"optimizer.optimizer_factory_kwargs_by_name", "", Effect::either, "arguments of the optimizer"},
+    {"activation_checkpoint.preserve_rng_state", "true", Effect::either, "what a checkpoint keeps of dropout"},
+    {"activation_checkpoint.force_recompute_mm_shapes_by_fqns", "", Effect::less, "more products are computed again"},
+    {"activation_checkpoint.memory_budget", "", Effect::either, "how much the compiler computes again"},
+    {"debug.batch_invariant", "", Effect::either, "other kernels"},
+    {"debug.detect_anomaly", "", Effect::more, "a trace of each operator"},
 };
 
 /// Keys that change no memory: what is read, logged and saved, and when.
@@ -59,7 +66,14 @@ bool is_titan_harmless(std::string_view key) {
   return is_word_of(key,
                     "hf_assets_path dump_folder training.steps training.gc_freq training.gc_debug compile.backend "
                     "parallelism.spmd_backend parallelism.enable_sequence_parallel parallelism.expert_parallel_degree "
-                    "parallelism.context_parallel_load_balancer parallelism.pipeline_parallel_schedule");
+                    "parallelism.context_parallel_load_balancer parallelism.pipeline_parallel_schedule "
+                    "parallelism.context_parallel_ptrr_mask_key parallelism.module_fqns_per_model_part "
+                    "parallelism.pipeline_parallel_first_stage_less_layers "
+                    "parallelism.pipeline_parallel_last_stage_less_layers "
+                    "parallelism.pipeline_parallel_layers_per_stage parallelism.pipeline_parallel_schedule_csv "
+                    "parallelism.pipeline_parallel_microbatch_size loss.global_vocab_size model_spec "
+                    "activation_checkpoint.determinism_check activation_checkpoint.debug "
+                    "activation_checkpoint.visualize_memory_budget_pareto");
 }
 
 constexpr Table kTitan = {"torchtitan 0.3.0", kTitanKeys, kTitanGaps, "", is_titan_harmless};

@@ -1,5 +1,8 @@
 #include "importers/transformers/training_arguments.h"
 
+#include <string>
+#include <vector>
+
 #include "config/reader.h"
 #include "job/loop.h"
 
@@ -23,6 +26,7 @@ constexpr Key kKeys[] = {
     {"bf16", "false", kSource, ""},
     {"fp16", "false", kSource, ""},
     {"optim", "\"adamw_torch_fused\"", kSource, ""},  // with torch 2.8 and later
+    {"adafactor", "", kSource, ""},                   // until 5.0
     {"optim_args", "", kSource, ""},
     {"optim_target_modules", "", kSource, ""},
     {"weight_decay", "0.0", kSource, ""},
@@ -84,12 +88,15 @@ constexpr Gap kGaps[] = {
 
 /// Of earlier versions and of Seq2SeqTrainingArguments; those of today are in job/loop.h.
 constexpr std::string_view kHarmless =
-    "adafactor overwrite_output_dir save_safetensors fp16_backend fp16_opt_level half_precision_backend "
+    "overwrite_output_dir save_safetensors fp16_backend fp16_opt_level half_precision_backend "
     "include_tokens_per_second jit_mode_eval use_ipex use_mps_device tpu_num_cores tpu_metrics_debug past_index "
     "push_to_hub_model_id push_to_hub_organization push_to_hub_token mp_parameters ray_scope fsdp_min_num_params "
     "generation_config generation_max_length generation_num_beams sortish_sampler";
 
-constexpr Table kTable = {"transformers 5.23", kKeys, kGaps, kHarmless, changes_no_memory};
+constexpr Renamed kRenamed[] = {{"per_gpu_train_batch_size", "per_device_train_batch_size", "3.0"},
+                                {"per_gpu_eval_batch_size", "per_device_eval_batch_size", "3.0"}};
+
+constexpr Table kTable = {"transformers 5.23", kKeys, kGaps, kHarmless, changes_no_memory, kRenamed};
 
 /// A switch of an interval that is no whole number of steps (a part of the run) says nothing to the loop.
 void take_steps(Keys& keys, const char* name) {
@@ -199,7 +206,10 @@ void take_data_workers(Keys& keys) { keys.take_given("dataloader_num_workers", "
 void take_training_arguments(Context&, Keys& keys) {
   for (const char* name : {"per_device_train_batch_size", "gradient_accumulation_steps", "max_grad_norm"})
     keys.take(name);
-  keys.take("optim", std::string(kArgs) + "optim", keys.text("optim"));
+  if (keys.truth("adafactor") && !keys.has("optim"))
+    keys.take("adafactor", std::string(kArgs) + "optim", "adafactor");
+  else
+    keys.take("optim", std::string(kArgs) + "optim", keys.text("optim"));
   keys.take_given("optim_args", std::string(kArgs) + "optim_args");
   keys.take_given("optim_target_modules", std::string(kArgs) + "optim_target_modules");
   keys.take_given("weight_decay", std::string(kArgs) + "weight_decay");
@@ -220,6 +230,58 @@ void take_training_arguments(Context&, Keys& keys) {
     keys.take_given(name, kArgs + std::string(name));
 }
 
+void take_adapters(Context& context, Keys& keys) {
+  if (!keys.truth("use_peft")) {
+    keys.take("use_peft", "/training/stage", "full");
+    if (keys.truth("load_in_4bit") || keys.truth("load_in_8bit"))
+      keys.refuse(keys.truth("load_in_4bit") ? "load_in_4bit" : "load_in_8bit",
+                  "quantized weights cannot be trained without adapters: set use_peft, or give a LoraConfig");
+    for (const char* key : {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_parameters",
+                            "lora_modules_to_save", "use_rslora", "use_dora", "bnb_4bit_quant_type",
+                            "use_bnb_nested_quant", "bnb_4bit_compute_dtype", "prepare_model_for_kbit_training"})
+      keys.ignore(key);
+    return;
+  }
+  keys.note("use_peft", "/training/lora");
+  const auto take = [&](const char* key, const char* pointer) { keys.take(key, pointer, keys.value(key)); };
+  take("lora_r", "/training/lora/rank");
+  take("lora_alpha", "/training/lora/alpha");
+  take("lora_dropout", "/training/lora/dropout");
+  if (std::vector<std::string> targets = keys.names("lora_target_modules"); !targets.empty())
+    keys.take("lora_target_modules", "/training/lora/target_modules",
+              targets.size() == 1 ? json(targets[0]) : json(targets));
+  if (const std::vector<std::string> parameters = keys.names("lora_target_parameters"); !parameters.empty())
+    keys.take("lora_target_parameters", "/training/lora/target_parameters", parameters);
+  if (const std::vector<std::string> saved = keys.names("lora_modules_to_save"); !saved.empty())
+    keys.take("lora_modules_to_save", "/training/lora/modules_to_save", saved);
+  if (keys.truth("use_dora")) keys.take("use_dora", "/training/lora/use_dora", true);
+  if (keys.truth("use_rslora")) keys.take("use_rslora", "/training/lora/use_rslora", true);
+  constexpr const char* kPrepares = "prepare_model_for_kbit_training";
+  if (!keys.truth("load_in_4bit")) {
+    for (const char* key :
+         {"bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage", "bnb_4bit_compute_dtype"})
+      keys.ignore(key);
+    if (!keys.truth("load_in_8bit")) return keys.ignore(kPrepares);
+    keys.take("load_in_8bit", "/training/quantization/load_in_8bit", true);
+  } else {
+    keys.take("load_in_4bit", "/training/quantization/load_in_4bit", true);
+    take("bnb_4bit_quant_type", "/training/quantization/bnb_4bit_quant_type");
+    take("use_bnb_nested_quant", "/training/quantization/bnb_4bit_use_double_quant");
+    keys.ignore("bnb_4bit_quant_storage");  // the same bytes, whatever they are called
+    // TRL computes in the weights' own type (trainer/utils.py: get_quantization_config), a script says which.
+    const char* const dtype = keys.has("torch_dtype") ? "torch_dtype" : "dtype";
+    const char* const key = keys.has("bnb_4bit_compute_dtype") ? "bnb_4bit_compute_dtype" : dtype;
+    std::string computes = dtype_of(keys.text(key));
+    if (computes.empty()) computes = context.published_dtype(keys);
+    keys.take(key, "/training/quantization/bnb_4bit_compute_dtype",
+              computes == "bf16"   ? "bfloat16"
+              : computes == "fp16" ? "float16"
+                                   : "float32");
+  }
+  // Only a script calls it.
+  keys.take(kPrepares, "/training/quantization/prepare_model_for_kbit_training", keys.has(kPrepares));
+}
+
 void read_training_arguments(Context& context, Keys& keys) {
   keys.know(kTable);
   context.ledger.trainer = kTable.project;
@@ -233,6 +295,7 @@ void read_training_arguments(Context& context, Keys& keys) {
   keys.take("attn_implementation");
   take_checkpointing(keys, false);
   take_training_arguments(context, keys);
+  if (keys.has("use_peft")) take_adapters(context, keys);  // of a script
 }
 
 }  // namespace oometer::importers

@@ -27,6 +27,10 @@ void take_data_workers(Keys& keys);
 /// gradient_checkpointing and its options; `is_reentrant`: what the trainer has where they do not say it.
 void take_checkpointing(Keys& keys, bool is_reentrant);
 
+/// LoRA and bitsandbytes in the words of TRL's ModelConfig, as which a script's LoraConfig and BitsAndBytesConfig are
+/// read, too.
+void take_adapters(Context& context, Keys& keys);
+
 /// Reads a file of TrainingArguments alone, or the command line of a script that takes them.
 void read_training_arguments(Context& context, Keys& keys);
 

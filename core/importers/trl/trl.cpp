@@ -38,7 +38,9 @@ constexpr Key kTrlKeys[] = {
     {"bnb_4bit_quant_type", "\"nf4\"", kModelSource, "/training/quantization/bnb_4bit_quant_type"},
     {"use_bnb_nested_quant", "false", kModelSource, "/training/quantization/bnb_4bit_use_double_quant"},
     {"bnb_4bit_quant_storage", "", kModelSource, ""},
-    {"bf16", "true", "trainer/base_config.py: _BaseConfig.__post_init__", ""},  // unless fp16
+    {"bnb_4bit_compute_dtype", "", "utils/quantization_config.py: BitsAndBytesConfig", ""},  // of a script
+    {"prepare_model_for_kbit_training", "", "utils/other.py of peft", ""},                   // of a script
+    {"bf16", "true", "trainer/base_config.py: _BaseConfig.__post_init__", ""},               // unless fp16
     {"gradient_checkpointing", "true", "trainer/base_config.py: _BaseConfig", ""},
     {"max_length", "1024", kConfigSource, ""},
     {"packing", "false", kConfigSource, ""},
@@ -89,52 +91,21 @@ constexpr Program kPrograms[] = {{"sft", "trl.SFTTrainer"},
                                  {"reward_modeling", "trl.RewardTrainer"},
                                  {"orpo", "trl.experimental.orpo.ORPOTrainer"}};
 
-constexpr Table kTrl = {"trl 1.16", kTrlKeys, kTrlGaps, kTrlHarmless};
+constexpr Renamed kTrlRenamed[] = {{"max_seq_length", "max_length", "0.20"}, {"use_liger", "use_liger_kernel", "0.20"}};
+
+constexpr Table kTrl = {"trl 1.16", kTrlKeys, kTrlGaps, kTrlHarmless, nullptr, kTrlRenamed};
 
 void take_trl_lora(Context& context, Keys& keys) {
-  Ledger& ledger = context.ledger;
-  if (!keys.truth("use_peft")) {
-    keys.take("use_peft", "/training/stage", "full");
-    if (keys.truth("load_in_4bit") || keys.truth("load_in_8bit"))
-      keys.refuse("load_in_4bit", "quantized weights cannot be trained: set use_peft");
-    for (const char* key :
-         {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_parameters",
-          "lora_modules_to_save", "use_rslora", "use_dora", "bnb_4bit_quant_type", "use_bnb_nested_quant"})
-      keys.ignore(key);
-    return;
-  }
-  keys.note("use_peft", "/training/lora");
-  for (const char* key : {"lora_r", "lora_alpha", "lora_dropout"}) keys.take(key);
-  if (std::vector<std::string> targets = keys.names("lora_target_modules"); !targets.empty())
-    keys.take("lora_target_modules", "/training/lora/target_modules",
-              targets.size() == 1 ? json(targets[0]) : json(targets));
-  if (const std::vector<std::string> parameters = keys.names("lora_target_parameters"); !parameters.empty())
-    keys.take("lora_target_parameters", "/training/lora/target_parameters", parameters);
-  if (const std::vector<std::string> saved = keys.names("lora_modules_to_save"); !saved.empty())
-    keys.take("lora_modules_to_save", "/training/lora/modules_to_save", saved);
-  if (keys.truth("use_dora")) keys.take("use_dora", "/training/lora/use_dora", true);
-  if (keys.truth("use_rslora")) keys.take("use_rslora", "/training/lora/use_rslora", true);
-  if (!keys.truth("load_in_4bit")) {
-    if (keys.truth("load_in_8bit")) keys.take("load_in_8bit", "/training/quantization/load_in_8bit", true);
-    for (const char* key : {"bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage"}) keys.ignore(key);
-    return;
-  }
-  keys.take("load_in_4bit", "/training/quantization/load_in_4bit", true);
-  keys.take("bnb_4bit_quant_type");
-  keys.take("use_bnb_nested_quant");
-  keys.ignore("bnb_4bit_quant_storage");  // the same bytes, whatever they are called
-  // get_quantization_config (trainer/utils.py): computes in the weights' own type.
+  take_adapters(context, keys);
+  const char* const key = keys.truth("load_in_4bit") ? "load_in_4bit" : "load_in_8bit";
+  if (!keys.truth("use_peft") || !keys.truth(key)) return;
+  // SFTTrainer makes the adapters bf16 (sft_trainer.py: __init__).
+  context.ledger.put("/training/lora/autocast_adapter_dtype", false);
+  context.ledger.taken.push_back({"", key, "/training/lora/autocast_adapter_dtype", false, true,
+                                  "trl 1.16, trainer/sft_trainer.py: SFTTrainer.__init__"});
   const char* const dtype = keys.has("torch_dtype") ? "torch_dtype" : "dtype";
-  const std::string weights = dtype_of(keys.text(dtype));
-  keys.take(dtype, "/training/quantization/bnb_4bit_compute_dtype",
-            weights == "bf16"   ? "bfloat16"
-            : weights == "fp16" ? "float16"
-                                : "float32");
-  // SFTTrainer calls no prepare_model_for_kbit_training, and makes the adapters bf16 (sft_trainer.py: __init__).
-  ledger.put("/training/quantization/prepare_model_for_kbit_training", false);
-  ledger.put("/training/lora/autocast_adapter_dtype", false);
-  ledger.taken.push_back({"", "load_in_4bit", "/training/lora/autocast_adapter_dtype", false, true,
-                          "trl 1.16, trainer/sft_trainer.py: SFTTrainer.__init__"});
+  std::string weights = dtype_of(keys.text(dtype));
+  if (weights.empty()) weights = context.published_dtype(keys);
   if (weights != "bf16")
     keys.leave_out(dtype, Effect::less,
                    "adapters are bf16, as TRL makes them on quantized weights; here they have the weights' type");

@@ -69,6 +69,7 @@ constexpr Gap kVerlGaps[] = {
     {"model.lora_adapter_path", "", Effect::either, "adapters that are loaded, of the rank that they have"},
     {"model.exclude_modules", "", Effect::less, "these layers have no adapters"},
     {"model.target_parameters", "", Effect::more, "adapters of parameters that are no layer's weight"},
+    {"model.override_config", "", Effect::either, "another configuration of the model"},
     {"model.external_lib", "", Effect::either, "code of its own that may change the model"},
     {"engine.qat.enable", "", Effect::more, "weights as they would be quantized, beside their own"},
     {"engine.use_no_sync_for_gradient_accumulation", "", Effect::more,
@@ -98,11 +99,20 @@ bool is_verl_harmless(std::string_view key) {
 
 constexpr Table kVerl = {"verl 0.9.1", kVerlKeys, kVerlGaps, kVerlHarmless, is_verl_harmless};
 
+constexpr const char *kOverride = "model.override_config", *kAttention = "attn_implementation";
+
 void put_verl(json& out, const std::string& name, const json& value) {
   const std::size_t sign = name.find_first_not_of('+');
   const std::string plain = sign == std::string::npos ? name : name.substr(sign);
   if (!value.is_object() || value.empty() || plain == "optim.override_optimizer_config") {
     out[plain] = value;
+    return;
+  }
+  if (plain == kOverride) {
+    json rest = value;
+    if (rest.contains(kAttention)) out[plain + "." + kAttention] = rest[kAttention];
+    rest.erase(kAttention);
+    out[plain] = rest;
     return;
   }
   for (const auto& [key, inner] : value.items()) put_verl(out, plain + "." + key, inner);

@@ -316,3 +316,23 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
   for (const char* text : {"", "[", "{}", R"({"files": 1})", R"({"files": [1]})", R"({"files": []})"})
     CHECK(parse_json(import_json(text)).has_value());
 }
+
+TEST_CASE("what the allocator is told is the script's, or the command's own", "[importers][shell]") {
+  const auto expands = [](const Ledger& ledger) {
+    const json::json_pointer place("/runtime/expandable_segments");
+    return ledger.job.contains(place) && ledger.job[place] == true;
+  };
+  const std::string axolotl = R"({"base_model": "Qwen/Qwen3-0.6B", "sequence_len": 64})";
+  const std::string factory = R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "sft", "template": "qwen3"})";
+  CHECK(expands(ask({file_of("a.yaml", axolotl)})));
+  CHECK_FALSE(expands(ask({file_of("a.yaml", axolotl), {"a.sh", "accelerate launch -m axolotl.cli.train a.yaml"}})));
+  const Ledger other = ask({file_of("a.yaml", axolotl),
+                            {"a.sh", "export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64\naxolotl train a.yaml"}});
+  CHECK_FALSE(expands(other));
+  CHECK(left_out(other, "PYTORCH_CUDA_ALLOC_CONF") != nullptr);
+  CHECK_FALSE(expands(ask({file_of("f.yaml", factory)})));
+  CHECK(expands(ask({file_of("f.yaml", factory)}, 2)));
+  CHECK(expands(ask({{"t.sh",
+                      "PYTORCH_ALLOC_CONF=expandable_segments:True trl sft --model_name_or_path "
+                      "Qwen/Qwen3-0.6B --max_length 64"}})));
+}

@@ -1,5 +1,6 @@
 #include "importers/keys.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "importers/question.h"
@@ -66,4 +67,31 @@ TEST_CASE("every key of a file stands in a list or in a refusal", "[importers]")
     }
     CHECK(left_out(ledger, "what") != nullptr);
   }
+}
+
+TEST_CASE("a key's older name is read as the newer one, and listed as it is written", "[importers]") {
+  const Ledger ledger = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-8B", "dataset_name": "a/b", "use_peft": false,
+                                    "max_seq_length": 512, "per_gpu_train_batch_size": 3})");
+  CHECK(at(ledger, "/training/loop/args/max_length") == 512);
+  CHECK(at(ledger, "/data/micro_batch_size") == 3);
+  const auto is_it = [](const Taken& taken) { return taken.key == "max_seq_length"; };
+  const auto taken = std::find_if(ledger.taken.begin(), ledger.taken.end(), is_it);
+  REQUIRE(taken != ledger.taken.end());
+  CHECK_FALSE(taken->is_default);
+  CHECK(taken->source == "max_length since 0.20");
+}
+
+TEST_CASE("a template in the place of a value is asked for, and the default is answered", "[importers]") {
+  const Ledger ledger = ask_one(R"({"base_model": "Qwen/Qwen3-8B", "sequence_len": "{{ length }}",
+                                    "micro_batch_size": "${SIZE}", "lora_r": "<rank>", "adapter": "lora"})");
+  INFO(to_json(ledger));
+  CHECK(at(ledger, "/data/sequence_length") == 512);
+  CHECK(at(ledger, "/data/micro_batch_size") == 1);
+  const auto asks = [&](const char* key) {
+    return std::any_of(ledger.missing.begin(), ledger.missing.end(),
+                       [&](const Missing& one) { return one.key == key; });
+  };
+  CHECK(asks("sequence_len"));
+  CHECK(asks("micro_batch_size"));
+  CHECK(asks("lora_r"));
 }

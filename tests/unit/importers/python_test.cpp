@@ -55,6 +55,35 @@ trainer = SFTTrainer(model, args=args, train_dataset=load_dataset("x"), peft_con
   CHECK(ledger.missing.empty());
 }
 
+TEST_CASE("A script quantizes with bitsandbytes' own defaults, for either trainer", "[importers][python]") {
+  const std::string model = R"py(
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B", quantization_config=bnb, dtype=torch.bfloat16)
+)py";
+  const Ledger sft = ask({{"a.py", model + "args = SFTConfig(max_length=512, bf16=True)\n"
+                                           "SFTTrainer(model, args, peft_config=LoraConfig(r=4))\n"}});
+  INFO(to_json(sft));
+  CHECK_FALSE(sft.refused);
+  CHECK(at(sft, "/training/quantization") == json({{"load_in_4bit", true},
+                                                   {"bnb_4bit_quant_type", "nf4"},
+                                                   {"bnb_4bit_use_double_quant", false},
+                                                   {"bnb_4bit_compute_dtype", "bfloat16"},
+                                                   {"prepare_model_for_kbit_training", false}}));
+  CHECK(at(sft, "/training/lora/autocast_adapter_dtype") == false);
+  const Ledger trainer = ask({{"a.py", model + "model = prepare_model_for_kbit_training(model)\n"
+                                               "model = get_peft_model(model, LoraConfig(r=4))\n"
+                                               "args = TrainingArguments(output_dir=f'{name}', bf16=True)\n"
+                                               "Trainer(model, args)\n"}});
+  INFO(to_json(trainer));
+  CHECK_FALSE(trainer.refused);
+  CHECK(trainer.missing.empty());  // what only a run knows of a key without effect is not asked for
+  CHECK(at(trainer, "/training/loop/name") == "transformers.Trainer");
+  CHECK(at(trainer, "/training/quantization/prepare_model_for_kbit_training") == true);
+  CHECK(at(trainer, "/training/lora/rank") == 4);
+  CHECK_FALSE(trainer.job.contains("/training/lora/autocast_adapter_dtype"_json_pointer));
+}
+
 TEST_CASE("Cells of a notebook are a script, their outputs are not", "[importers][python]") {
   const json notebook = {
       {"nbformat", 4},
@@ -78,10 +107,12 @@ TEST_CASE("A script that is not understood says so with its line", "[importers][
     const Ledger ledger = ask({{"a.py", "import trl\nargs = SFTConfig()\n" + more}});
     return ledger.refused ? ledger.refused->message : "";
   };
-  CHECK(refused("args = SFTConfig()").find("line 3 starts another training") == 0);
+  const Ledger two = ask({{"a.py", "import trl\nargs = SFTConfig(max_length=64)\nmore = SFTConfig(max_length=128)"}});
+  CHECK(at(two, "/training/loop/args/max_length") == 64);  // the first one is answered
+  REQUIRE(!two.unmodelled.empty());
+  CHECK(two.unmodelled.back().text.find("line 3 starts another training") == 0);
   CHECK(refused("m = FastLanguageModel.from_pretrained('x')").find("training of whole models by Unsloth") == 0);
-  CHECK(refused("m = get_peft_model(m, c)").find("line 3: get_peft_model") == 0);
-  CHECK(refused("c = BitsAndBytesConfig(load_in_4bit=True)").find("line 3: bitsandbytes") == 0);
+  CHECK(refused("c = BitsAndBytesConfig(load_in_4bit=True)").find("quantized weights cannot be trained") == 0);
   CHECK(ask({{"a.py", "import trl\nprint(1)\n"}}).refused);
   for (const char* broken :
        {"f(", "f((((", "f(a=[1", "f(a={1:", "f('", "f(\"\"\"", "x = ", "f(a=b=c)", "f(*a, **b)", "f(])"})

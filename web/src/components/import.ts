@@ -474,7 +474,7 @@ function taken(imported: Imported, isOpen: boolean): TemplateResult | typeof not
                 <th scope="row">${keyOf(file, key, files)}</th>
                 <td><code>${breakable(nameOf(pointer))}</code></td>
                 <td>${shortly(value)}</td>
-                <td>${from === 'default' ? `default${source ? `: ${source}` : ''}` : 'your file'}</td>
+                <td>${from === 'default' ? `default${source ? `: ${source}` : ''}` : `your file${source ? ` (${source})` : ''}`}</td>
               </tr>`,
           )}
         </tbody>

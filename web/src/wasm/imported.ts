@@ -18,7 +18,7 @@ export interface Taken {
   pointer: string;
   value: unknown;
   from: 'file' | 'default';
-  /** Of a default: where it stands in the trainer's source. */
+  /** Of a default: where it stands in the trainer's source; of an older name: the newer one. */
   source: string;
 }
 
