@@ -55,6 +55,16 @@ ModelChoice read_graph_model(ConfigReader& reader, const json& given) {
   return model;
 }
 
+/// The preset that a name means: the longest with which the hub's begins ("Qwen/Qwen2.5-VL-7B-Instruct"), or the
+/// nearest.
+std::string_view nearest_preset(const std::string& given, const std::vector<std::string_view>& ids) {
+  const std::string name = lower_case(given.substr(given.rfind('/') + 1));
+  std::string_view begins;
+  for (const std::string_view id : ids)
+    if (id.size() > begins.size() && std::string_view(name).starts_with(id)) begins = id;
+  return begins.empty() ? closest(name, ids) : begins;
+}
+
 [[gnu::noinline]] void leave_out_quantization(ConfigReader& config) {
   config.ignore({"quantization_config"});
   config.findings().unmodelled.push_back(
@@ -87,7 +97,7 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
         ids.push_back(file.id);
         known += (known.empty() ? "" : ", ") + std::string(file.id);
       }
-      const std::string_view near = closest(model.preset, ids);
+      const std::string_view near = nearest_preset(model.preset, ids);
       reader.fail_found(
           "preset", "unknown-preset",
           near.empty() ? "expected one of these: " + known : "did you mean \"" + std::string(near) + "\"?");

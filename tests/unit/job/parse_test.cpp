@@ -663,6 +663,7 @@ TEST_CASE("What is wrong is named by its pointer, with what was found and what w
 TEST_CASE("A near miss is suggested", "[job]") {
   const auto message = [](const std::string& text) { return parse_job(text).error().message; };
   CHECK(message(preset_job("llava-1.5-7")).ends_with("did you mean \"llava-1.5-7b\"?"));
+  CHECK(message(preset_job("Qwen/Qwen2.5-VL-7B-Instruct")).ends_with("did you mean \"qwen2.5-vl-7b\"?"));
   CHECK(message(preset_job("llama-2-7b", R"("gpu": {"name": "a100-80g"})")).ends_with("did you mean \"a100-80gb\"?"));
   CHECK(message(preset_job("llama-2-7b", R"("trainig": {})")) ==
         "found the unknown key \"trainig\"; did you mean \"training\"?");
