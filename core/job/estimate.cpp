@@ -215,7 +215,7 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
     if (std::optional<std::string> note = explain_kernels(job, result.report))
       result.input.notes.push_back(*std::move(note));
   if (options.attribution)
-    for (std::string& note : explain(job, log, result.report, result.input))
+    for (std::string& note : explain(job, result.simulation, result.report, result.input))
       result.input.notes.push_back(std::move(note));
   return result;
 }

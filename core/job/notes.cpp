@@ -44,6 +44,29 @@ std::string activations_of_adapters(const Job& job, const Log& log, const Report
   return text + (lora.dropout > 0 ? ". With a dropout of 0 there are no masks." : ".");
 }
 
+/// Why a frozen vision tower costs as much as it does, or next to nothing. None where it has not seen an image.
+std::string frozen_tower(const Job& job, const Log& log, const Report& report) {
+  const auto sees = [&](const StorageRecord& storage) {
+    return storage.role == Role::tensor && log.modules[storage.module].modality == Modality::vision;
+  };
+  const auto tower = std::find_if(log.modules.begin(), log.modules.end(), [](const ModuleRecord& module) {
+    return module.modality == Modality::vision && *module.name != '\0';
+  });
+  if (tower == log.modules.end() || std::none_of(log.storages.begin(), log.storages.end(), sees)) return {};
+  std::string text = "The frozen " + std::string(tower->name);
+  if (!job.training.components.no_grad.empty())
+    return text + " runs under no_grad: what its layers compute is freed as soon as it has been used.";
+  const std::int64_t bytes = report.modules[static_cast<std::size_t>(tower - log.modules.begin())][Factor::activations];
+  if (bytes < report.peak.allocated / 100)
+    return text + " keeps next to nothing for backward: nothing before it trains.";
+  text += " keeps " + gibibytes(bytes) + " of activations at the peak, although it does not train: ";
+  text += job.training.checkpointing.mode != CheckpointMode::none || job.training.checkpointing.input_require_grads
+              ? "enable_input_require_grads() makes what its embeddings give want gradients, so that backward goes "
+                "through it"
+              : "something before it trains, so that backward goes through it";
+  return text + ". Under no_grad it would keep none.";
+}
+
 /// The most elements that one module has of its own (model_to_params).
 std::int64_t largest_layer(const Log& log, const Report& report) {
   std::vector<std::int64_t> own = report.parameter_count;
@@ -103,8 +126,12 @@ std::int64_t deepspeed_estimate(const DeepSpeedConfig& config, std::int64_t para
   return 4 * largest_layer + (config.offload_param != OffloadDevice::none ? 0 : 2 * parameters / gpus);
 }
 
-std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, const ReportInput& input) {
+std::vector<std::string> explain(const Job& job, const Simulation& simulation, const Report& report,
+                                 const ReportInput& input) {
+  const Log& log = simulation.log;
   std::vector<std::string> notes;
+  if (job.task == Task::train && !simulation.trains_vision)
+    if (std::string text = frozen_tower(job, log, report); !text.empty()) notes.push_back(std::move(text));
   if (job.training.lora)
     if (std::string text = activations_of_adapters(job, log, report); !text.empty()) notes.push_back(std::move(text));
   if (job.training.optimizer.paged && input.host_bytes > 0) notes.push_back(paged_states(input.host_bytes));

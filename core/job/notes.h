@@ -15,7 +15,8 @@ namespace oometer {
 std::string gibibytes(std::int64_t bytes);
 
 /// What surprises people about a result, in sentences, with its own numbers.
-std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, const ReportInput& input);
+std::vector<std::string> explain(const Job& job, const Simulation& simulation, const Report& report,
+                                 const ReportInput& input);
 
 /// What an answer of inference assumes, and how well it is known.
 void note_inference(const Job& job, const Simulation& simulation, ReportInput& input);

@@ -408,7 +408,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       const std::int64_t elements = quantizer ? quantizer->elements_of(parameter) : parameter.tensor.numel();
       simulation.module_parameters[parameter.module] += elements;
       simulation.parameters += elements;
-      if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
+      if (!parameter.tensor->leaf_requires_grad) continue;
+      simulation.trainable += parameter.tensor.numel();
+      simulation.trains_vision |= context.log.modules[parameter.module].modality == Modality::vision;
     }
     if (job.task == Task::train && simulation.trainable == 0) {
       simulation.refusal = Error{"invalid", "/training", "every parameter is frozen; expected at least one to train"};

@@ -19,6 +19,7 @@ struct Simulation {
   std::vector<std::int64_t> module_parameters;  ///< by ModuleId: elements of its own, however they are kept
   std::int64_t parameters = 0;                  ///< elements, as `sum(p.numel() for p in model.parameters())`
   std::int64_t trainable = 0;                   ///< of those, the ones that require gradients
+  bool trains_vision = false;                   ///< some of those are the vision tower's
   HostMemory host;                              ///< of the rank, offloaded
   std::int64_t rank = 0;                        ///< whose run this is
   std::vector<std::int64_t> ranks_that_differ;  ///< its own too; empty where all are alike, or the job names one
