@@ -172,6 +172,13 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
   return build_granite4_vision(context, config.as<Granite4VisionConfig>(), data, options);
 }
 
+/// The Q-Former's attention calls functional.dropout.
+FamilyConfig without_dropout(const FamilyConfig& config) {
+  Granite4VisionConfig c = config.as<Granite4VisionConfig>();
+  c.projector_dropout = c.qformer.hidden_dropout_prob = 0;
+  return c;
+}
+
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Granite4VisionConfig>();
   ModelTraits t = vision_language_traits(kClasses[0].class_name, c.tiles);
@@ -183,14 +190,7 @@ ModelTraits traits(const FamilyConfig& config) {
       std::max(t.default_sequence_length, c.tiles.anyres(c.vision.image_size, c.vision.image_size).tokens);
   t.oldest_transformers = {5, 23, 0};
   t.has_idle_parts = true;  // the tower's last norm
-  t.allow({Feature::quantization, Feature::packing});
-  if (c.projector_dropout == 0 && c.qformer.hidden_dropout_prob == 0 && c.qformer.attention_probs_dropout_prob == 0)
-    t.allow({Feature::image_preferences});
-  else
-    t.refuse(Feature::image_preferences, "not-modelled",
-             "TRL turns the dropout of the projectors off, which is not supported yet: expected a config with "
-             "projector_dropout 0 and a qformer_config with hidden_dropout_prob and attention_probs_dropout_prob 0, "
-             "which takes as much");
+  t.allow({Feature::quantization, Feature::packing, Feature::image_preferences});
   t.refuse(Feature::flash_attention_2, "inconsistent", "the Q-Former has no flash attention: expected sdpa or eager");
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::pretrain,
                                 Feature::finetune, Feature::zero3, Feature::fsdp})
@@ -222,7 +222,8 @@ extern const Family granite4_vision{.classes = kClasses,
                                     .build = build,
                                     .traits = traits,
                                     .largest_tensor = largest_tensor,
-                                    .count_image = count_image};
+                                    .count_image = count_image,
+                                    .without_dropout = without_dropout};
 }  // namespace family
 
 }  // namespace oometer
