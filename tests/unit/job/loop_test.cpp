@@ -456,7 +456,7 @@ TEST_CASE("What trainers of preferences have wrong is said in their own terms", 
   CHECK(code(preferring("trl.DPOTrainer", R"({"precompute_ref_log_probs": true})", sees)) ==
         "inconsistent /training/loop");
   CHECK(code(preferring("trl.DPOTrainer", R"({"pad_to_multiple_of": 64})", sees)) == "inconsistent /data/padding");
-  CHECK(code(preferring("trl.KTOTrainer", "{}", sees)) == "not-modelled /training/loop");
+  CHECK(code(preferring("trl.KTOTrainer", "{}", sees)) == "none ");
   const std::string other = R"("preset": "smolvlm-2.2b")", none = R"({"images_per_sample": 0})";
   CHECK(code(preferring("trl.DPOTrainer", R"({"max_length": null})", other)) == "not-modelled /training/loop");
   CHECK(parse_job(preferring("trl.DPOTrainer", R"({"max_length": null})", other, none)));
