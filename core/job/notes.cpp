@@ -53,18 +53,18 @@ std::string frozen_tower(const Job& job, const Log& log, const Report& report) {
     return module.modality == Modality::vision && *module.name != '\0';
   });
   if (tower == log.modules.end() || std::none_of(log.storages.begin(), log.storages.end(), sees)) return {};
-  std::string text = "The frozen " + std::string(tower->name);
+  std::string text = "The vision tower (" + std::string(tower->name) + ") is frozen and ";
   if (!job.training.components.no_grad.empty())
-    return text + " runs under no_grad: what its layers compute is freed as soon as it has been used.";
+    return text + "runs under no_grad: what its layers compute is freed as soon as it has been used.";
+  const CheckpointingConfig& checkpointing = job.training.checkpointing;
+  const bool hooks = checkpointing.mode != CheckpointMode::none || checkpointing.input_require_grads;
   const std::int64_t bytes = report.modules[static_cast<std::size_t>(tower - log.modules.begin())][Factor::activations];
   if (bytes < report.peak.allocated / 100)
-    return text + " keeps next to nothing for backward: nothing before it trains.";
-  text += " keeps " + gibibytes(bytes) + " of activations at the peak, although it does not train: ";
-  text += job.training.checkpointing.mode != CheckpointMode::none || job.training.checkpointing.input_require_grads
-              ? "enable_input_require_grads() makes what its embeddings give want gradients, so that backward goes "
-                "through it"
-              : "something before it trains, so that backward goes through it";
-  return text + ". Under no_grad it would keep none.";
+    return text + "keeps next to nothing " + (hooks ? "at the peak." : "for backward: nothing before it trains.");
+  text += "yet keeps " + gibibytes(bytes) + " of activations at the peak: ";
+  text += hooks ? "enable_input_require_grads() makes what its embeddings give want gradients"
+                : "something before it trains";
+  return text + ", so that backward goes through it. Under no_grad it would keep none.";
 }
 
 /// The most elements that one module has of its own (model_to_params).

@@ -251,7 +251,9 @@ TEST_CASE("LLaVA-1.5 7B with LoRA on seven targets needs more than full fine-tun
   CHECK(has(lora.input.notes[1], "in fp32 (4 bytes per element) after dropout, and the dropout mask (1 byte"));
   REQUIRE(full.input.notes.size() == 1);
   CHECK(full.input.notes[0] ==
-        "The frozen vision_tower runs under no_grad: what its layers compute is freed as soon as it has been used.");
+        "The vision tower (vision_tower) is frozen and runs under no_grad: what its layers compute is freed as soon as "
+        "it "
+        "has been used.");
 }
 
 TEST_CASE("all-linear is every Linear but the output embeddings", "[peft]") {
