@@ -256,6 +256,16 @@ TEST_CASE("LLaVA-1.5 7B with LoRA on seven targets needs more than full fine-tun
         "has been used.");
 }
 
+TEST_CASE("A frozen tower through which backward goes keeps activations, and the report says why", "[peft]") {
+  const Result<Estimate> result = estimate(R"json({"model": {"preset": "qwen2.5-vl-7b"}, "gpu": {"name": "h100-80gb"},
+      "data": {"micro_batch_size": 4}, "training": {"activation_checkpointing": "non-reentrant",
+      "lora": {"rank": 8, "target_modules": ".*language_model.*\\.(q_proj|v_proj)"}}})json");
+  REQUIRE(result);
+  REQUIRE(!result->input.notes.empty());
+  CHECK(has(result->input.notes[0], "The vision tower (visual) is frozen and yet keeps "));
+  CHECK(has(result->input.notes[0], "enable_input_require_grads() makes what its embeddings give want gradients"));
+}
+
 TEST_CASE("all-linear is every Linear but the output embeddings", "[peft]") {
   const Log log = run_log(tiny_llava(R"("stage": "finetune", "lora": {"target_modules": "All-Linear"})"));
   int adapted = 0, left = 0;
