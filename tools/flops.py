@@ -43,10 +43,10 @@ def graph_specs(*, inference: bool) -> dict[str, Spec]:
 
 
 def spec_of(case: dict[str, Any], graphs: dict[str, Spec]) -> Spec | None:
-    """None: several processes run it, or its inputs are not made from a job (nanoVLM's)."""
+    """None: several processes or another version ran it, or its inputs are not made from a job (nanoVLM's)."""
     if "graph" in case:
         return graphs[case["name"]]
-    if case["job"].get("parallel", {}).get("strategy", "none") != "none":
+    if case["job"].get("parallel", {}).get("strategy", "none") != "none" or "transformers" in case["job"].get("runtime", {}):
         return None
     try:
         return spec_of_job(case)
