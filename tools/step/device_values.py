@@ -80,9 +80,10 @@ class DeviceValues:
 
 
 def asking() -> Any:
-    """The frame that asks for a value: the innermost that is neither this file's nor a `scalar` of DeviceValues' kin."""
+    """The frame that asks for a value: the innermost that is neither this file's, a `scalar` of DeviceValues' kin, nor a dispatch mode's."""
     frame: Any = sys._getframe(1)
-    while frame.f_code.co_filename == __file__ or frame.f_code.co_name == "scalar":
+    modes = ("torch._ops", "torch._compile", "torch._dynamo.eval_frame", "torch.utils.flop_counter")
+    while frame.f_code.co_filename == __file__ or frame.f_code.co_name == "scalar" or frame.f_globals.get("__name__") in modes:
         frame = frame.f_back
     return frame
 
