@@ -18,9 +18,6 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       usual: 'An image as large as the processor takes.',
       '1': 'do_image_splitting=False: the whole image alone.',
       '5': 'Five images for the vision encoder.',
-      '10': 'Ten images for the vision encoder.',
-      '13': 'Thirteen images for the vision encoder.',
-      '17': 'Seventeen images for the vision encoder.',
     },
   },
   lengths: {
@@ -121,8 +118,6 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       '2': 'Half of the logits in fp32 at a time.',
       '4': 'A quarter at a time.',
       '8': 'An eighth at a time: Axolotl’s and torchtune’s default.',
-      '16': 'A sixteenth at a time.',
-      '32': 'A thirty-second at a time.',
     },
   },
   adapters: {
