@@ -72,7 +72,7 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
   auto recompute = [function = std::move(function), positional, nested, second, module = context.module,
                     autocast = context.autocast.enabled](Backward& b) mutable {
     Tensor detached = detach(b.saved(0));
-    detached->leaf_requires_grad = true;
+    detached->leaf_requires_grad = b.wants(0);
     if (second) {
       *second = detach(b.saved(1));
       (*second)->leaf_requires_grad = b.wants(1);
@@ -91,7 +91,7 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
                                 "with \"none of output has requires_grad=True, this checkpoint() is not necessary\"; "
                                 "expected activation_checkpointing \"non-reentrant\""};
     autograd::backward(output, b.grad());
-    b.give(0, detached->grad);
+    if (b.wants(0)) b.give(0, detached->grad);
     if (second && b.wants(1)) b.give(1, (*second)->grad);
     if (second) second->reset();
     // Saved tensors go with the backward's end; a closure goes with the node.
