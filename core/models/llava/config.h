@@ -17,11 +17,7 @@ struct LlavaClass {
   const char *model_type, *class_name, *model, *projector;
 };
 inline constexpr LlavaClass kLlava{"llava", "LlavaForConditionalGeneration", "LlavaModel", "LlavaMultiModalProjector"},
-    kLlavaNext{"llava_next", "LlavaNextForConditionalGeneration", "LlavaNextModel", "LlavaNextMultiModalProjector"},
-    kLlavaOnevision{"llava_onevision", "LlavaOnevisionForConditionalGeneration", "LlavaOnevisionModel",
-                    "LlavaOnevisionMultiModalProjector"},
-    kLlavaNextVideo{"llava_next_video", "LlavaNextVideoForConditionalGeneration", "LlavaNextVideoModel",
-                    "LlavaNextVideoMultiModalProjector"};
+    kLlavaNext{"llava_next", "LlavaNextForConditionalGeneration", "LlavaNextModel", "LlavaNextMultiModalProjector"};
 
 /// transformers 5.23, models/llava/configuration_llava.py, class LlavaConfig; and the same model as the original code
 /// (haotian-liu/LLaVA v1.2.2) describes it.

@@ -8,6 +8,11 @@
 
 namespace oometer {
 
+inline constexpr LlavaClass kLlavaOnevision{"llava_onevision", "LlavaOnevisionForConditionalGeneration",
+                                            "LlavaOnevisionModel", "LlavaOnevisionMultiModalProjector"},
+    kLlavaNextVideo{"llava_next_video", "LlavaNextVideoForConditionalGeneration", "LlavaNextVideoModel",
+                    "LlavaNextVideoMultiModalProjector"};
+
 /// LLaVA-NeXT's classes that see videos, too. transformers 5.23, models/llava_next_video and models/llava_onevision.
 struct LlavaVideoConfig : LlavaConfig {
   // Of LlavaNextVideoPooler; LLaVA-OneVision halves the sides of a frame's features.
