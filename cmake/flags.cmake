@@ -30,7 +30,7 @@ function(oometer_optimise_for_size target sources)
   list(FILTER small EXCLUDE REGEX "/nn/repeat/(range_copier|replaying_repeater).cpp$|/(block_stack|step|repetition|pointwise|matmul|views).cpp$")
   set(smallest ${sources})
   list(FILTER smallest INCLUDE REGEX
-       "/(advice|config|importers|job|runtime|models|distributed|peft|report|train)/|/nn/[a-z_0-9]*.cpp$|/autograd/checkpoint|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax|liger)|/json|/(outside|work).cpp$|/(snapshot|pickle_writer).cpp$")
+       "/(advice|config|job|runtime|models|distributed|peft|report|train)/|/nn/[a-z_0-9]*.cpp$|/autograd/checkpoint|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax|liger)|/json|/(outside|work).cpp$|/(snapshot|pickle_writer).cpp$")
   list(REMOVE_ITEM small ${smallest})
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   # A library of their own: clang takes precompiled headers only where these, too, were made small.
