@@ -10,7 +10,9 @@ const named = (pattern) =>
   readdirSync(join(dist, 'assets'))
     .filter((file) => pattern.test(file))
     .map((file) => `assets/${file}`);
-const LATER = named(/^(oometer\.\w+-.*\.wasm|(later|import|yaml|widget-views)-.*\.js|models-.*\.json)$/);
+const LATER = named(
+  /^(oometer\.\w+-.*\.wasm|(later|import|yaml|widget-views|words\.generated)-.*\.js|models-.*\.json)$/,
+);
 /** Without what comes later. */
 const firstFilesOf = (entry) => [...filesOf(entry, new Set(LATER))].filter((file) => !LATER.includes(file));
 const weight = (files, compress) =>

@@ -7,7 +7,7 @@ import { reason } from '../format/reason';
 import { change } from '../format/words';
 import { effectKey, isByCache, neighbours, type Effects, type Peak } from '../state/effects';
 import { choiceLabel } from '../state/labels';
-import { aboutOf, hintOf, placeholderOf, unitOf } from '../state/explanations';
+import { aboutOf, hintOf, loadWords, placeholderOf, unitOf } from '../state/explanations';
 import {
   applies,
   choicesOf,
@@ -105,6 +105,12 @@ export class OometerForm extends LitElement {
   }
 
   static override styles = [shared, fields, segmentedStyles, formStyles];
+
+  protected override firstUpdated(): void {
+    void loadWords().then(() => {
+      this.requestUpdate();
+    });
+  }
 
   override render(): TemplateResult {
     const { model } = this;

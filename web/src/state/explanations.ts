@@ -1,7 +1,7 @@
 // What the page says of a setting that is its own: parts of a setting, several at once, or no value of one. Of the others
 // the core's table does. Beside the settings themselves (fields.ts), so that what only reads a permalink does without.
 import { BF16_IN_AUTOCAST, type FieldKey } from './fields';
-import { ABOUTS, HINTS, UNITS } from './words.generated';
+import type * as Words from './words.generated';
 
 interface Explanation {
   /** What an empty field means, or what to type. */
@@ -318,10 +318,16 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   },
 };
 
+/** The core's own words, seven kilobytes that no answer waits for. */
+let words: typeof Words | undefined;
+export const loadWords = async (): Promise<void> => {
+  words ??= await import('./words.generated');
+};
+
 export const placeholderOf = (key: FieldKey): string => OWN[key]?.placeholder ?? '';
 /** In one sentence; undefined where there is nothing to say. */
-export const hintOf = (key: FieldKey): string | undefined => OWN[key]?.hint ?? HINTS[key];
+export const hintOf = (key: FieldKey): string | undefined => OWN[key]?.hint ?? words?.HINTS[key];
 /** Of a count, in a word. */
-export const unitOf = (key: FieldKey): string => UNITS[key] ?? '';
+export const unitOf = (key: FieldKey): string => words?.UNITS[key] ?? '';
 export const aboutOf = (key: FieldKey, value: string): string =>
-  OWN[key]?.choices?.[value] ?? ABOUTS[key]?.[value] ?? '';
+  OWN[key]?.choices?.[value] ?? words?.ABOUTS[key]?.[value] ?? '';
