@@ -43,9 +43,11 @@ def graph_specs(*, inference: bool) -> dict[str, Spec]:
 
 
 def runs_here(case: dict[str, Any]) -> bool:
-    """Not what several processes ran, or another version."""
+    """Not what several processes ran, or another version; nor packages' kernels, as transformers has been imported without them."""
     job = case.get("job", {})
-    return job.get("parallel", {}).get("strategy", "none") == "none" and "transformers" not in job.get("runtime", {})
+    runtime = job.get("runtime", {})
+    is_one = job.get("parallel", {}).get("strategy", "none") == "none"
+    return is_one and "transformers" not in runtime and runtime.get("kernels", "torch") == "torch"
 
 
 def spec_of(case: dict[str, Any], graphs: dict[str, Spec]) -> Spec:
