@@ -54,10 +54,7 @@ std::int64_t sampled_frames(const Video& video, const VideoRule& rule) {
 
 Video read_keys(ConfigReader& reader) {
   ConfigReader own = reader.object("video");
-  Video video;
-  if (!own.has("seconds")) own.fail("seconds", "missing", "expected the length of the video in seconds");
-  video.seconds = own.number("seconds", 1, 0.1, 86'400);
-  video.fps = own.number("fps", video.fps, 0.01, 1'000);
+  Video video = read_length(own);
   std::vector<std::int64_t> size = own.integers("size", {1, 65'536});
   if (size.empty()) size = {672, 448};  // the usual image
   if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1]))
@@ -71,6 +68,15 @@ Video read_keys(ConfigReader& reader) {
 }
 
 }  // namespace
+
+Video read_length(ConfigReader& video_reader) {
+  Video video;
+  if (!video_reader.has("seconds"))
+    video_reader.fail("seconds", "missing", "expected the length of the video in seconds");
+  video.seconds = video_reader.number("seconds", 1, 0.1, 86'400);
+  video.fps = video_reader.number("fps", video.fps, 0.01, 1'000);
+  return video;
+}
 
 [[gnu::noinline]] void read_video(ConfigReader& reader, const VideoRule& rule, DataConfig& data) {
   for (const char* key : {"image_size", "image_sizes", "grid_thw", "frames"})

@@ -19,6 +19,8 @@ struct VideoRule {
   VideoProcessor processor = VideoProcessor::qwen2_vl;
 };
 
+/// The keys of a job's `data.video` that say how long it is, and how often it is looked at.
+Video read_length(ConfigReader& video_reader);
 /// A job's `data.video`: its patches and tokens. None of its keys stands beside those of images.
 void read_video(ConfigReader& data_reader, const VideoRule& rule, DataConfig& data);
 /// The same, of a model whose videos are not modelled.

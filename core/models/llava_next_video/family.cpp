@@ -10,6 +10,7 @@
 
 #include "config/reader.h"
 #include "models/clip/family.h"
+#include "models/kit/videos.h"
 #include "models/llava_next_video/llava_next_video.h"
 #include "models/siglip/config.h"
 #include "models/sizes.h"
@@ -104,10 +105,7 @@ std::int64_t sampled_frames(const Video& video) {
 
 Video read_video(ConfigReader& reader, const LlavaVideoConfig& c) {
   ConfigReader own = reader.object("video");
-  Video video;
-  if (!own.has("seconds")) own.fail("seconds", "missing", "expected the length of the video in seconds");
-  video.seconds = own.number("seconds", 1, 0.1, 86'400);
-  video.fps = own.number("fps", video.fps, 0.01, 1'000);
+  Video video = read_length(own);
   // Frames of any size are brought to the tower's own (size and crop_size of the processor).
   const std::vector<std::int64_t> size = own.integers("size", {1, 65'536});
   if (!size.empty() && size.size() != 2) own.fail_found("size", "wrong-type", "expected [height, width] in pixels");

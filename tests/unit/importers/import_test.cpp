@@ -317,7 +317,7 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
     CHECK(parse_json(import_json(text)).has_value());
 }
 
-TEST_CASE("what the allocator is told is the script's, or the command's own", "[importers][shell]") {
+TEST_CASE("The allocator's settings are the script's, or else those of the trainer's command", "[importers][shell]") {
   const auto expands = [](const Ledger& ledger) {
     const json::json_pointer place("/runtime/expandable_segments");
     return ledger.job.contains(place) && ledger.job[place] == true;

@@ -1,4 +1,4 @@
-// The widget in the npm package, which knows of no page that its links could lead to until it is told of one.
+// The widget of the npm package. Until setSite names a page, it shows no links to one.
 import { setSite } from '../format/links';
 import './widget';
 
